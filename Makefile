@@ -1,0 +1,44 @@
+# Two commands for newcomers: `make demo` and `make test`. Each makes .venv if there is none.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help demo test check format lint types fast install clean
+
+help:
+	@echo "make demo    train a network and its inducing-weight twin on handwritten digits and compare them"
+	@echo "make test    lint, types and every test"
+	@echo "make check   the same with the fast tests only, after formatting"
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+install: $(STAMP)
+
+demo: install
+	$(BIN)/python examples/demo.py
+
+test: install lint types
+	$(BIN)/python -m pytest -n 2
+
+check: install format lint types fast
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix --quiet .
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+fast: install
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Bayesian neural networks with fewer parameters than the network itself."""
