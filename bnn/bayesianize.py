@@ -1,0 +1,211 @@
+"""Conversion: turns an ordinary network, in place, into one whose weights are a posterior."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
+from bnn.nn.draw import mark_root_
+from bnn.nn.options import Options
+from bnn.nn.q_inducing import Ensemble
+from bnn.selection import Choice, Inference, select
+
+
+def bayesianize_(
+    network: nn.Module,
+    inference: Inference,
+    reference_state_dict: Mapping[str, Tensor] | None = None,
+    **options: Any,
+) -> None:
+    """Turns `network`, in place, into a Bayesian one: every layer it covers gets a posterior over its weights.
+
+    Weights at hand are kept wherever the family can hold them: as the mean (`ffg`, `fcg`), or projected to the rank of
+    the inducing matrix (`inducing`, unless `init="paper"`). Names, hooks, tied layers, dtype, device, train or eval
+    mode and frozen parameters survive. Either everything asked for is converted, or an error leaves `network` alone.
+
+    Args:
+        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), or a
+            dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its
+            name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container
+            covers the layers below it. The value None leaves a layer as it is.
+        reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
+        options: options of the family; with a dict, defaults that its entries may override.
+
+    Raises:
+        ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already.
+        TypeError: an option that no chosen family knows.
+
+    Warns about layers that were covered but cannot be converted (a subclass, a parametrized layer, a layer whose weight
+    another module reads) and names them.
+
+    >>> import torch, bnn
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    >>> bnn.bayesianize_(net, inference={"0": "inducing", "2": {"inference": "fcg", "prior_weight_sd": "neal"}})
+    >>> [type(m).__name__ for m in net]
+    ['InducingLinear', 'ReLU', 'FCGLinear']
+    """
+    reference = dict(reference_state_dict or {})
+    _check_reference(network, reference)
+    if isinstance(inference, str):
+        inference, options = {network: {"inference": inference, **options}}, {}
+    if not isinstance(inference, Mapping):
+        raise TypeError(f"inference must be a family name or a dict, got {type(inference).__name__}")
+    plans, left = _plan(network, select(network, inference), options, reference)
+    if not plans:
+        raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
+    if reference:
+        network.load_state_dict(reference, strict=False)
+    for plan in plans:
+        plan.target.convert_(plan.layer, plan.options, plan.start)
+    _leave_fast_paths_(network)
+    mark_root_(network)
+    if left:
+        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
+
+
+def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:
+    """A new Bayesian layer with the shape and the weights of a plain one, which is left alone.
+
+    Raises:
+        KeyError: no such family, or it does not cover this layer type.
+
+    >>> bayesian_from_template(nn.Linear(3, 2), "FFG")
+    FFGLinear(in_features=3, out_features=2, bias=True, family=ffg, prior_sd=1)
+    """
+    target = pairing(inference, type(layer))
+    parsed = target.options_type.parse(target.family, options)
+    return target.convert_(copy.deepcopy(layer), parsed, target.start(plain_weights(layer), parsed))
+
+
+class _Plan(NamedTuple):
+    """The conversion of one layer, worked out but not carried out."""
+
+    name: str
+    layer: nn.Module
+    target: type[BayesianLayer]
+    options: Options
+    start: Start
+
+
+def _plan(
+    network: nn.Module,
+    choices: list[Choice],
+    defaults: Mapping[str, Any],
+    reference: Mapping[str, Tensor],
+) -> tuple[list[_Plan], list[str]]:
+    """The plans for all layers to convert, and why the others that were covered are left alone."""
+    for family in dict.fromkeys(choice.family for choice in choices):
+        if family.lower() not in families():
+            raise ValueError(f"unknown inference {family!r}; expected one of {families()}")
+    _check_defaults(choices, defaults)
+    readers = Counter(id(p) for module in network.modules() for p in module._parameters.values() if p is not None)
+    plans, left = [], []
+    for name, layer, family, options in choices:
+        if isinstance(layer, BayesianLayer):
+            raise ValueError(
+                f"{name or 'the network'!r} is Bayesian already ({type(layer).__name__}); a network is converted once. "
+                "Convert a fresh copy, or name only the remaining layers in an inference dict"
+            )
+        reason = _why_not(layer, family, readers)
+        if reason is not None:
+            left += [f"{name or 'the network'} ({type(layer).__name__}): {reason}"] if reason else []
+            continue
+        target = pairing(family, type(layer))
+        known = target.options_type.names()
+        try:
+            parsed = target.options_type.parse(
+                target.family, {k: v for k, v in defaults.items() if k in known} | options
+            )
+            start = target.start(_weights_to_keep(network, layer, reference), parsed)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"layer {name or 'the network'!r}: {error}") from error
+        plans.append(_Plan(name, layer, target, parsed, start))
+    _check_ensembles(plans)
+    return plans, left
+
+
+def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None:
+    """None for a layer that can be converted; else why it cannot, or "" if it has no weights anybody would expect."""
+    covered = tuple(layer_types())
+    if type(layer) not in covered:
+        if isinstance(layer, covered):
+            return f"only exact types are converted, this is a subclass of {_base(layer, covered)}"
+        matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
+        return "no family covers its weights" if matrices and type(layer).__module__.startswith("torch.nn") else ""
+    try:
+        pairing(family, type(layer))
+    except KeyError as error:
+        return str(error.args[0])
+    weight = layer._parameters.get("weight")
+    if weight is None:
+        return "its weight is computed from other tensors (weight norm, pruning); make it a plain parameter first"
+    if readers[id(weight)] > 1:
+        return "another module uses the same weight"
+    return None
+
+
+def _base(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
+    return next(base.__name__ for base in type(layer).__mro__ if base in covered)
+
+
+def _weights_to_keep(network: nn.Module, layer: nn.Module, reference: Mapping[str, Tensor]) -> Weights:
+    own = plain_weights(layer)
+    kept = {"weight": own.weight, "bias": own.bias}
+    for name, module in network.named_modules(remove_duplicate=False) if reference else ():
+        for part, value in kept.items():
+            key = f"{name}.{part}" if name else part
+            if module is layer and value is not None and key in reference:
+                kept[part] = reference[key].detach().to(value)
+    assert kept["weight"] is not None
+    return Weights(kept["weight"], kept["bias"])
+
+
+def _check_reference(network: nn.Module, reference: Mapping[str, Tensor]) -> None:
+    own = network.state_dict()
+    for key, value in reference.items():
+        if key not in own:
+            raise ValueError(f"reference_state_dict has {key!r}, which the plain network does not have")
+        if own[key].shape != value.shape:
+            shapes = f"{tuple(value.shape)}, expected {tuple(own[key].shape)}"
+            raise ValueError(f"reference_state_dict[{key!r}] has shape {shapes}")
+
+
+def _check_defaults(choices: list[Choice], defaults: Mapping[str, Any]) -> None:
+    """A default that none of the chosen families knows is a mistake."""
+    chosen = {choice.family.lower() for choice in choices}
+    known = {name for plain in layer_types() for family in chosen for name in _option_names(family, plain)}
+    for name in defaults:
+        if chosen and name not in known:
+            raise TypeError(f"unknown option {name!r} for {sorted(chosen)}; expected some of {sorted(known)}")
+
+
+def _option_names(family: str, layer_type: type[nn.Module]) -> list[str]:
+    try:
+        return pairing(family, layer_type).options_type.names()
+    except KeyError:
+        return []
+
+
+def _check_ensembles(plans: list[_Plan]) -> None:
+    """One mixture over the whole network: all ensembles have one size."""
+    posteriors = {plan.name: plan.start.objects.get("q") for plan in plans}
+    sizes = {name: q.size for name, q in posteriors.items() if isinstance(q, Ensemble)}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"all layers of an ensemble show the same member, so ensemble_size must agree; got {sizes}")
+
+
+def _leave_fast_paths_(network: nn.Module) -> None:
+    """Keeps torch's fused transformer from reading `linear1.weight` itself, which would be the posterior mean."""
+    for module in network.modules():
+        if isinstance(module, nn.TransformerEncoderLayer) and any(
+            isinstance(layer, BayesianLayer) for layer in (module.linear1, module.linear2)
+        ):
+            module.activation_relu_or_gelu = 0
+        if isinstance(module, nn.TransformerEncoder) and any(isinstance(m, BayesianLayer) for m in module.modules()):
+            module.use_nested_tensor = False

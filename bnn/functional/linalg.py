@@ -1,0 +1,143 @@
+"""Numerics shared by every family: positive scales, packed triangles, and the one place where Cholesky is rescued."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SOFTPLUS_FLOOR = -30.0  # softplus(-30) is 9e-14: still positive in float32, so that no log of an sd is -inf
+
+
+class NumericalWarning(UserWarning):
+    """A factorisation needed help; the result is that of a slightly different matrix."""
+
+
+class FactorisationError(RuntimeError):
+    """A matrix that must be positive definite is not, and no reasonable jitter makes it so."""
+
+
+def safe_cholesky(matrix: Tensor, name: str = "matrix") -> Tensor:
+    """The lower Cholesky factor of `matrix` (..., n, n), rescued by jitter when rounding made it indefinite.
+
+    A healthy matrix is factorised untouched. Otherwise jitter * mean(diag) is added to the diagonal, growing tenfold
+    from the precision of the type up to 1e-3, with a `NumericalWarning` that says how much was needed.
+
+    Raises:
+        FactorisationError: the matrix holds NaN or inf, or stays indefinite.
+    """
+    try:
+        return torch.linalg.cholesky(matrix)  # no look at the values, so that vmap and torch.compile can pass
+    except torch.linalg.LinAlgError:
+        return _cholesky_with_jitter(matrix, name)
+
+
+def _cholesky_with_jitter(matrix: Tensor, name: str) -> Tensor:
+    broken = int((~torch.isfinite(matrix)).sum())
+    if broken:
+        raise FactorisationError(
+            f"{name} of shape {tuple(matrix.shape)} holds {broken} NaN or infinite entries, so it has no Cholesky "
+            "factor; the parameters behind it have diverged: lower the learning rate or clip gradients"
+        )
+    scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None]
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    jitter = torch.finfo(matrix.dtype).eps
+    while jitter < 1e-3:
+        jitter *= 10
+        try:
+            factor = torch.linalg.cholesky(matrix + jitter * scale * eye)
+        except torch.linalg.LinAlgError:
+            continue
+        warnings.warn(
+            f"{name} of shape {tuple(matrix.shape)} was not positive definite; added {jitter:.0e} of its mean diagonal",
+            NumericalWarning,
+            stacklevel=4,
+        )
+        return factor
+    raise FactorisationError(
+        f"{name} of shape {tuple(matrix.shape)} is not positive definite even with {jitter:.0e} of its mean diagonal "
+        "added; it should be Z Z^T + D^2 with D > 0: check how its parameters were set"
+    )
+
+
+class _Positive(torch.autograd.Function):
+    """min(softplus(max(raw, floor)), cap) with the slope of softplus kept beyond both bounds."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(raw: Tensor, cap: float) -> Tensor:
+        return F.softplus(raw.clamp(min=SOFTPLUS_FLOOR)).clamp(max=cap)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.cap = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (raw,), (grad,) = ctx.saved_tensors, grads
+        below = (raw <= SOFTPLUS_FLOOR) & (grad > 0)  # a descent step would lower raw still further
+        above = (F.softplus(raw) >= ctx.cap) & (grad < 0)  # ... or raise it further above the cap
+        slope = torch.sigmoid(raw.clamp(min=SOFTPLUS_FLOOR))
+        return torch.where(below | above, 0.0, grad * slope), None
+
+
+def positive(raw: Tensor, cap: float | None = None) -> Tensor:
+    """min(softplus(max(raw, -30)), cap), never 0 and never with a dead gradient; in float32 or better.
+
+    The gradient is that of softplus, also beyond the bounds, and is zeroed only where following it would push `raw`
+    further past one: a scale at its cap comes back as soon as the loss wants it smaller.
+
+    >>> raw = torch.tensor([5.0], requires_grad=True)
+    >>> positive(raw, cap=0.1).backward()
+    >>> raw.grad > 0.9
+    tensor([True])
+    """
+    result: Tensor = _Positive.apply(at_least_float32(raw), math.inf if cap is None else cap)  # type: ignore[no-untyped-call]
+    return result
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """The raw value that softplus maps to `value` > 0.
+
+    >>> F.softplus(inverse_softplus(torch.tensor(1e-3)))
+    tensor(0.0010)
+    """
+    return value + torch.log(-torch.expm1(-value))
+
+
+def unpack_tril(packed: Tensor, n: int) -> Tensor:
+    """A lower triangle (n, n) from its softplus-diagonal (first n entries), then its strict lower part row by row."""
+    packed = at_least_float32(packed)
+    rows, cols = torch.tril_indices(n, n, offset=-1, device=packed.device)
+    lower = torch.zeros(n, n, dtype=packed.dtype, device=packed.device)
+    return lower.index_put((rows, cols), packed[n:]) + torch.diag(positive(packed[:n]))
+
+
+def pack_tril(tril: Tensor) -> Tensor:
+    """The inverse of `unpack_tril`: (n, n) with a positive diagonal to (n (n + 1) / 2,)."""
+    rows, cols = torch.tril_indices(len(tril), len(tril), offset=-1, device=tril.device)
+    return torch.cat([inverse_softplus(tril.diagonal()), tril[rows, cols]])
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """sqrt(max(x, 0)) whose gradient stays finite where x is 0."""
+    return x.clamp(min=torch.finfo(x.dtype).tiny).sqrt()
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x` itself, or in float32 if it is of a half-precision type."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Switches autocast off on the device of `x`: a bfloat16 Gram matrix is not positive definite."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()

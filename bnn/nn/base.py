@@ -1,0 +1,260 @@
+"""What every Bayesian layer is: a plain torch layer whose weights were replaced by a posterior over them.
+
+A pairing joins a family (how the posterior looks: `ffg`, `inducing`, ...) and a layer type (how weights act on inputs:
+`Linear`, `Conv2d`, ...) in one line of `bnn.nn.pairings`. The families know nothing of each other, nor of layer types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from bnn.nn.draw import Draw, current_draw
+from bnn.nn.options import Options
+
+
+class KL(NamedTuple):
+    """The two parts of a layer's KL divergence, in nats."""
+
+    u: Tensor  # KL[q(U) || p(U)]; for families without U, KL[q(W) || p(W)]
+    lamda: Tensor  # KL[q(W|U) || p(W|U)] = d_in d_out r(lamda)
+
+
+class Weights(NamedTuple):
+    """What the plain layer would hold: a weight and a bias, or None where it has none."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Start(NamedTuple):
+    """What a posterior starts from, by name."""
+
+    trained: dict[str, Tensor]  # become parameters
+    fixed: dict[str, Tensor]  # become buffers
+    objects: dict[str, Any]  # become plain attributes
+
+
+_PAIRINGS: dict[tuple[str, type[nn.Module]], type[BayesianLayer]] = {}
+
+# Buffers in which checkpoints of the 2020 code kept the prior; ours follows from the options.
+_LEGACY_BUFFERS = frozenset(
+    ["prior_weight_mean", "prior_weight_sd", "prior_bias_mean", "prior_bias_sd", "prior_mean", "prior_scale_tril"]
+)
+
+
+class BayesianLayer(nn.Module):
+    """The interface of a pairing. A family fills the first part, a layer type the second, the base does the rest."""
+
+    family: ClassVar[str]  # the name `inference=` knows
+    options_type: ClassVar[type[Options]]
+    prunable: ClassVar[tuple[str, ...]] = ()  # parameters whose small entries may be pruned
+    plain: ClassVar[type[nn.Module]]  # the torch layer it replaces
+
+    options: Any  # an instance of options_type
+    weight_shape: torch.Size
+    has_bias: bool
+    d_out: int  # W is d_out x d_in; a bias is its last column
+    d_in: int
+
+    # ---- a family provides -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, weights: Weights, options: Any) -> Start:
+        """The tensors of the posterior from the weights to keep; changes no layer."""
+        raise NotImplementedError
+
+    def mean_weights(self) -> Weights:
+        """The posterior mean."""
+        raise NotImplementedError
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        """One sample of the posterior."""
+        raise NotImplementedError
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        """The layer's output under `draw`; `self.dense_output(input, draw)` unless there is a better way."""
+        raise NotImplementedError
+
+    def kl_parts(self) -> KL:
+        """The KL divergence from posterior to prior, in its two parts."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """A few words for `extra_repr`: sizes and prior."""
+        raise NotImplementedError
+
+    # ---- a layer type provides ---------------------------------------------------------------------------------------
+
+    def run(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The plain layer's forward with the given weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def to_matrix(cls, weights: Weights) -> Tensor:
+        """The weights as W (d_out, d_in), the bias as the last column."""
+        raise NotImplementedError
+
+    def from_matrix(self, W: Tensor) -> Weights:
+        """The inverse of `to_matrix`, for W (d_out, d_in)."""
+        raise NotImplementedError
+
+    # ---- construction ------------------------------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if _has(cls, "family") and _has(cls, "plain"):
+            _join(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        known = self.options_type.names()
+        options = self.options_type.parse(self.family, {k: v for k, v in kwargs.items() if k in known})
+        try:
+            layer = self.plain(*args, **{k: v for k, v in kwargs.items() if k not in known})
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {error}; options of {self.family!r} are {known}") from None
+        self.__dict__.update(layer.__dict__)  # a layer built from scratch is a plain one, converted
+        self._adopt_(options, self.start(plain_weights(layer), options))
+
+    @classmethod
+    def convert_(cls, layer: nn.Module, options: Options, start: Start) -> Self:
+        """Turns a plain layer, in place, into this pairing: swaps its class and its parameters."""
+        layer.__class__ = cls
+        assert isinstance(layer, cls)
+        layer._adopt_(options, start)
+        return layer
+
+    def _adopt_(self, options: Options, start: Start) -> None:
+        weight, bias = self._parameters.pop("weight"), self._parameters.pop("bias", None)
+        assert weight is not None
+        self.options = options
+        self.weight_shape, self.has_bias = weight.shape, bias is not None
+        self.d_out, self.d_in = self.to_matrix(Weights(weight, bias)).shape
+        self.__dict__.update(start.objects)
+        for name, value in start.fixed.items():
+            self.register_buffer(name, value)
+        for name, value in start.trained.items():
+            source = bias if bias is not None and "bias" in name else weight
+            self.register_parameter(name, nn.Parameter(value, requires_grad=source.requires_grad))
+
+    # ---- what users see ----------------------------------------------------------------------------------------------
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The output under a draw from the posterior: a different one at every call of the network."""
+        return self.output(input, current_draw(self))
+
+    def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
+        """The output with weights drawn once per draw, shared by the whole batch."""
+        weight, bias = draw.once(self, lambda: self.sample_weights(draw))
+        return self.run(input, weight, bias)
+
+    def kl_divergence(self) -> Tensor:
+        """KL[posterior || prior] of this layer, a scalar in nats."""
+        parts = self.kl_parts()
+        return parts.u + parts.lamda
+
+    def parameter_loss(self) -> Tensor:
+        """An alias of `kl_divergence`."""
+        return self.kl_divergence()
+
+    weight: Any = property(lambda self: self._read_mean().weight, doc="The posterior mean of the weight.")
+    bias: Any = property(
+        lambda self: self._read_mean().bias if self.has_bias else None, doc="The posterior mean of the bias, or None."
+    )
+
+    def _read_mean(self) -> Weights:
+        try:
+            return self.mean_weights()
+        except AttributeError as error:  # nn.Module would report it as "no attribute 'weight'"
+            raise RuntimeError(f"the posterior mean of {type(self).__name__} cannot be computed: {error}") from error
+
+    def init_from_deterministic_params(self, params: Mapping[str, Tensor | None]) -> None:
+        """Starts this layer's posterior anew, in place, from the weights of a plain layer.
+
+        Args:
+            params: {"weight": ..., "bias": ...} in the plain layer's shapes; no "bias" for a layer without one.
+        """
+        given = {name: value.detach() for name, value in params.items() if value is not None}
+        expected = {"weight", "bias"} if self.has_bias else {"weight"}
+        if set(given) != expected or given["weight"].shape != self.weight_shape:
+            got = {name: tuple(value.shape) for name, value in given.items()}
+            raise ValueError(f"expected {sorted(expected)} with weight {tuple(self.weight_shape)}, got {got}")
+        like = next(self.parameters())
+        weights = Weights(given["weight"].to(like), given["bias"].to(like) if self.has_bias else None)
+        start = self.start(weights, self.options)
+        with torch.no_grad():
+            for name, value in (start.trained | start.fixed).items():
+                if name in self._parameters or name in self._buffers:  # a layer under global weights has no u
+                    getattr(self, name).copy_(value)
+
+    def reset_parameters(self) -> None:
+        """Starts this layer's posterior anew, in place, from fresh random weights of the plain layer."""
+        like = next(self.parameters())
+        empty = {"weight": like.new_empty(self.weight_shape)}
+        if self.has_bias:
+            empty["bias"] = like.new_empty(self.mean_weights().bias.shape)  # type: ignore[union-attr]
+        stand_in = SimpleNamespace(**self.__dict__, **({"bias": None} | empty))
+        self.plain.reset_parameters(stand_in)  # type: ignore[attr-defined]
+        self.init_from_deterministic_params(empty)
+
+    def extra_repr(self) -> str:
+        shown = SimpleNamespace(**self.__dict__, bias=True if self.has_bias else None)  # reading `bias` would compute
+        return f"{self.plain.extra_repr(shown)}, {self.summary()}"  # type: ignore[arg-type]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in _LEGACY_BUFFERS}
+        super()._load_from_state_dict(kept, prefix, *args)
+
+
+def plain_weights(layer: nn.Module) -> Weights:
+    """The weights of a plain layer, detached."""
+    weight, bias = layer._parameters["weight"], layer._parameters.get("bias")
+    assert weight is not None
+    return Weights(weight.detach(), None if bias is None else bias.detach())
+
+
+def pairing(family: str, layer_type: type[nn.Module]) -> type[BayesianLayer]:
+    """The class that joins `family` and a torch layer type; KeyError where there is none."""
+    family = family.lower()
+    if family not in families():
+        raise KeyError(f"unknown inference {family!r}; expected one of {families()}")
+    if (family, layer_type) not in _PAIRINGS:
+        known = sorted(plain.__name__ for name, plain in _PAIRINGS if name == family)
+        raise KeyError(f"{family!r} does not cover {layer_type.__name__}; it covers {known}")
+    return _PAIRINGS[family, layer_type]
+
+
+def families() -> list[str]:
+    """The names that `inference=` knows."""
+    return sorted({family for family, _ in _PAIRINGS})
+
+
+def layer_types() -> list[type[nn.Module]]:
+    """The torch layer types that some family covers."""
+    return list(dict.fromkeys(plain for _, plain in _PAIRINGS))
+
+
+def _has(cls: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in cls.__mro__)
+
+
+def _join(cls: type[BayesianLayer]) -> None:
+    """Registers a pairing after checking that family and layer type left nothing open."""
+    duties = ["options_type", "start", "mean_weights", "sample_weights", "output", "kl_parts", "summary"]  # family
+    duties += ["run", "to_matrix", "from_matrix"]  # layer type
+    missing = [name for name in duties if _defining(cls, name) in (None, BayesianLayer)]
+    if missing:
+        raise TypeError(f"{cls.__name__} joins {cls.family!r} and {cls.plain.__name__} but leaves {missing} undefined")
+    if (cls.family, cls.plain) in _PAIRINGS:
+        taken = _PAIRINGS[cls.family, cls.plain].__name__
+        raise TypeError(f"{cls.family!r} on {cls.plain.__name__} is {taken} already; {cls.__name__} needs another name")
+    _PAIRINGS[cls.family, cls.plain] = cls
+
+
+def _defining(cls: type, name: str) -> type | None:
+    return next((base for base in cls.__mro__ if name in base.__dict__), None)

@@ -1,0 +1,173 @@
+"""One forward, one draw: what the layers of a network must agree on, for exactly as long as a forward lasts.
+
+A `Draw` is opened by a hook on the root (put there by `bayesianize_`) or by `bnn.predict`, and closed when the forward
+returns or raises. Layers ask it for their weights, so that a layer that runs twice in a forward shows the same function
+twice, and every layer shows the same ensemble member. A layer called on its own draws on its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+T = TypeVar("T")
+
+
+class Seeds:
+    """A whole network's draw as one number: every layer has a generator of its own, whatever order layers run in."""
+
+    def __init__(self, network: nn.Module, seed: int) -> None:
+        self.seed = seed
+        self._index = {module: i for i, module in enumerate(network.modules())}
+
+    def __contains__(self, module: nn.Module) -> bool:
+        return module in self._index
+
+    def generator(self, module: nn.Module | None, device: torch.device | str) -> torch.Generator:
+        """The generator of a layer, or of what all layers share (None), always at its start."""
+        index = 0 if module is None else 1 + self._index[module]
+        state = np.random.SeedSequence([self.seed % 2**64, index]).generate_state(1, np.uint32)
+        return torch.Generator(device).manual_seed(int(state[0]))
+
+
+class Draw:
+    """One sample of everything the network needs to be a function.
+
+    Args:
+        root: the network whose forward this draw serves; None for a layer on its own.
+        seeds: makes the draw repeatable; None draws from torch's global generators.
+        member: the ensemble member to show; None picks one at random when the first layer asks.
+        pinned: opened around calls of the root (`predict`), rather than by the root's own hook.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module | None = None,
+        seeds: Seeds | None = None,
+        member: int | None = None,
+        pinned: bool = False,
+    ) -> None:
+        self.root = root
+        self.seeds = seeds
+        self.pinned = pinned
+        self.outer: Draw | None = None
+        self._member = member
+        self._members: dict[int, Tensor] = {}
+        self._drawn: dict[nn.Module, Any] = {}
+
+    @property
+    def frozen(self) -> bool:
+        """Whether this draw must be one and the same function of every input."""
+        return self.seeds is not None
+
+    def once(self, module: nn.Module, sample: Callable[[], T]) -> T:
+        """What `sample` returned the first time `module` asked in this draw."""
+        if module not in self._drawn:
+            self._drawn[module] = sample()
+        result: T = self._drawn[module]
+        return result
+
+    def generator(self, module: nn.Module, like: Tensor) -> torch.Generator | None:
+        """The generator `module` draws from, on the device of `like`; None is torch's global one."""
+        return self.seeds.generator(module, like.device) if self.seeds is not None and module in self.seeds else None
+
+    def member(self, module: nn.Module, size: int) -> Tensor:
+        """The index (1,) of the ensemble member that all layers with `size` members show in this draw."""
+        if size not in self._members:
+            generator = self.seeds.generator(None, "cpu") if self.seeds is not None and module in self.seeds else None
+            member = self._member
+            picked = torch.randint(size, (1,), generator=generator) if member is None else torch.tensor([member % size])
+            self._members[size] = picked
+        return self._members[size]
+
+    def covers(self, module: nn.Module) -> bool:
+        """Whether a forward of `module` that starts now is a part of this draw rather than one of its own."""
+        if self.root is None or (module is self.root and not self.pinned):
+            return False
+        return any(module is other for other in self.root.modules())
+
+
+class _Current(threading.local):
+    """Per thread: the open draw, and the seeds that draws opened from now on use (`frozen_draw`)."""
+
+    draw: Draw | None = None
+    seeds: Seeds | None = None
+
+
+_current = _Current()
+
+
+def current_draw(module: nn.Module) -> Draw:
+    """The draw `module` takes part in: the open one, or a new one for a layer called on its own."""
+    return _current.draw if _current.draw is not None else Draw(seeds=_seeds_for(module))
+
+
+@contextmanager
+def open_draw(draw: Draw) -> Iterator[Draw]:
+    """Makes `draw` the one that every forward inside the block takes part in."""
+    draw.outer, _current.draw = _current.draw, draw
+    try:
+        yield draw
+    finally:
+        _current.draw = draw.outer
+
+
+@contextmanager
+def frozen_draw(network: nn.Module, seed: int = 0) -> Iterator[None]:
+    """Holds one function of the posterior fixed: inside the block every `network(x)` uses the draw named by `seed`.
+
+    The noise is fixed, not the weights: parameters may change inside the block and gradients flow to them. For
+    plotting functions, time series and gradient checks.
+
+    >>> import bnn
+    >>> net = torch.nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "ffg", init_sd=1.0)
+    >>> x = torch.ones(1, 3)
+    >>> with bnn.frozen_draw(net, seed=7):
+    ...     print(torch.equal(net(x), net(x)))
+    True
+    >>> torch.equal(net(x), net(x))
+    False
+    """
+    outer, _current.seeds = _current.seeds, Seeds(network, seed)
+    try:
+        yield
+    finally:
+        _current.seeds = outer
+
+
+def mark_root_(network: nn.Module) -> None:
+    """Marks `network` in place as a root: each of its forwards is one draw. Marking twice changes nothing."""
+    if "_draw_hooks" in network.__dict__:
+        return
+    # The handles travel with the network: unpickling them reserves their ids, so that no later hook overwrites ours.
+    network.__dict__["_draw_hooks"] = [
+        network.register_forward_pre_hook(_open),
+        network.register_forward_hook(_close, always_call=True),
+    ]
+
+
+def _seeds_for(module: nn.Module) -> Seeds | None:
+    return _current.seeds if _current.seeds is not None and module in _current.seeds else None
+
+
+def _open(module: nn.Module, args: Any) -> None:
+    draw = _current.draw
+    if draw is not None and draw.covers(module):
+        return
+    new = Draw(root=module, seeds=_seeds_for(module))
+    # A draw of this very root was left behind by an interrupted forward (hooks do not run on Ctrl-C): drop it.
+    new.outer = draw.outer if draw is not None and draw.root is module else draw
+    _current.draw = new
+
+
+def _close(module: nn.Module, args: Any, output: Any) -> None:
+    draw = _current.draw
+    if draw is not None and draw.root is module and not draw.pinned:
+        _current.draw = draw.outer

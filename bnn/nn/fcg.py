@@ -1,0 +1,117 @@
+"""FCG-W: one Gaussian with full covariance over all weights of a layer. For small layers, such as the last one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnn.functional.gaussian import kl_full, standard_normal
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
+from bnn.nn.base import KL, BayesianLayer, Start, Weights
+from bnn.nn.draw import Draw
+from bnn.nn.options import Options, WeightSd, check_number, check_positive, check_weight_sd, neal
+
+
+@dataclass(frozen=True)
+class FCGOptions(Options):
+    """Options of `fcg`."""
+
+    prior_mean: float = 0.0
+    prior_weight_sd: WeightSd = 1.0  # "neal": 1 / sqrt(fan-in without the bias)
+    prior_bias_sd: float = 1.0
+    init_sd: float = 1e-4  # nearly deterministic: training first finds the mean
+    nonlinearity_scale: float = 1.0  # multiplies the prior sd of the weights
+
+    def __post_init__(self) -> None:
+        check_number("prior_mean", self.prior_mean)
+        check_weight_sd("prior_weight_sd", self.prior_weight_sd)
+        check_positive("prior_bias_sd", self.prior_bias_sd)
+        check_positive("init_sd", self.init_sd)
+        check_positive("nonlinearity_scale", self.nonlinearity_scale)
+
+
+class FCG(BayesianLayer):
+    """q(w) = N(mean, T T^T) over the vector w (n,): the weight row-major, then the bias."""
+
+    family = "fcg"
+    options_type = FCGOptions
+
+    options: FCGOptions
+    mean: Tensor  # (n,)
+    _scale_diag: Tensor  # (n,), through softplus
+    _scale_tril: Tensor  # (n, n), only the strict lower part is read
+
+    @classmethod
+    def start(cls, weights: Weights, options: FCGOptions) -> Start:
+        mean = _to_vector(weights)
+        refuse_beyond_memory(len(mean), weights.weight)
+        raw = inverse_softplus(torch.tensor(options.init_sd, dtype=torch.double)).item()
+        tril = torch.zeros(len(mean), len(mean), dtype=mean.dtype, device=mean.device)
+        return Start(
+            trained={"mean": mean, "_scale_diag": torch.full_like(mean, raw), "_scale_tril": tril}, fixed={}, objects={}
+        )
+
+    def scale_tril(self) -> Tensor:
+        """The Cholesky factor T (n, n) of the covariance."""
+        return at_least_float32(self._scale_tril).tril(-1) + torch.diag(positive(self._scale_diag))
+
+    def mean_weights(self) -> Weights:
+        return self._from_vector(self.mean)
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        tril = self.scale_tril()
+        noise = standard_normal(len(tril), like=tril, generator=draw.generator(self, tril))
+        return self._from_vector(self.mean + (tril @ noise).to(self.mean.dtype))
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        return self.dense_output(input, draw)
+
+    def prior_sds(self) -> Tensor:
+        """The prior standard deviations (n,)."""
+        options, bias = self.options, len(self.mean) - self.weight_shape.numel()
+        weight_sd = neal(options.prior_weight_sd, self.d_in - self.has_bias) * options.nonlinearity_scale
+        sds = self.mean.new_full(self.mean.shape, weight_sd, dtype=at_least_float32(self.mean).dtype)
+        sds[len(sds) - bias :] = options.prior_bias_sd
+        return sds
+
+    def kl_parts(self) -> KL:
+        mean = at_least_float32(self.mean)
+        prior_mean = torch.full_like(mean, self.options.prior_mean)
+        kl = kl_full(mean, self.scale_tril(), prior_mean, self.prior_sds())
+        return KL(u=kl, lamda=torch.zeros_like(kl))
+
+    def summary(self) -> str:
+        return f"family=fcg, n={len(self.mean)}, prior_sd={self.prior_sds()[0].item():.3g}"
+
+    def _from_vector(self, vector: Tensor) -> Weights:
+        n = self.weight_shape.numel()
+        return Weights(vector[:n].reshape(self.weight_shape), vector[n:] if self.has_bias else None)
+
+
+def _to_vector(weights: Weights) -> Tensor:
+    parts = [weights.weight.flatten()] + ([] if weights.bias is None else [weights.bias])
+    return torch.cat(parts)
+
+
+def refuse_beyond_memory(n: int, like: Tensor) -> None:
+    """Raises ValueError if an n x n covariance, its gradient and Adam's two moments exceed the device's memory."""
+    needed = 4 * n * n * like.element_size()
+    available = _memory(like.device)
+    if available is not None and needed > available:
+        raise ValueError(
+            f"fcg over {n:,} weights needs a {n:,} x {n:,} covariance: {n * n * like.element_size() / 2**30:,.1f} GiB, "
+            f"{needed / 2**30:,.1f} GiB with its gradient and Adam's moments, of {available / 2**30:,.1f} GiB in all; "
+            "use 'ffg' or 'inducing' for this layer, or convert a smaller layer only"
+        )
+
+
+def _memory(device: torch.device) -> int | None:
+    """The memory of `device` in bytes, None where it cannot be told."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    if device.type != "cpu" or not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

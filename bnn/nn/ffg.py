@@ -1,0 +1,116 @@
+"""FFG-W: every weight has its own mean and standard deviation (mean-field variational inference)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnn.functional.gaussian import kl_diagonal, standard_normal
+from bnn.functional.linalg import inverse_softplus, positive, safe_sqrt
+from bnn.nn.base import KL, BayesianLayer, Start, Weights
+from bnn.nn.draw import Draw
+from bnn.nn.options import Options, WeightSd, check_bool, check_number, check_positive, check_weight_sd, neal
+
+
+@dataclass(frozen=True)
+class FFGOptions(Options):
+    """Options of `ffg`."""
+
+    prior_mean: float = 0.0
+    prior_weight_sd: WeightSd = 1.0  # "neal": 1 / sqrt(fan-in without the bias)
+    prior_bias_sd: float = 1.0
+    init_sd: float = 1e-4  # nearly deterministic: training first finds the mean, as in the paper
+    max_sd: float | None = None  # the paper caps it at 0.1 against underfitting
+    local_reparameterization: bool = True  # draws outputs instead of weights: less variance in the gradients
+    nonlinearity_scale: float = 1.0  # multiplies the prior sd of the weights
+    sqrt_width_scaling: bool = False  # divides the prior sds by sqrt(d_in), the bias counted
+
+    def __post_init__(self) -> None:
+        check_number("prior_mean", self.prior_mean)
+        check_weight_sd("prior_weight_sd", self.prior_weight_sd)
+        check_positive("prior_bias_sd", self.prior_bias_sd)
+        check_positive("init_sd", self.init_sd)
+        check_positive("max_sd", self.max_sd, none=True)
+        check_bool("local_reparameterization", self.local_reparameterization)
+        check_positive("nonlinearity_scale", self.nonlinearity_scale)
+        check_bool("sqrt_width_scaling", self.sqrt_width_scaling)
+
+
+class FFG(BayesianLayer):
+    """q(W) = prod N(mean_ij, sd_ij^2); the bias likewise."""
+
+    family = "ffg"
+    options_type = FFGOptions
+    prunable = ("weight_mean", "_weight_sd")
+
+    options: FFGOptions
+    weight_mean: Tensor
+    _weight_sd: Tensor
+    bias_mean: Tensor
+    _bias_sd: Tensor
+
+    @classmethod
+    def start(cls, weights: Weights, options: FFGOptions) -> Start:
+        sd = min(options.init_sd, options.max_sd or math.inf)
+        raw = inverse_softplus(torch.tensor(sd, dtype=torch.double)).item()
+        tensors = {"weight_mean": weights.weight.clone(), "_weight_sd": torch.full_like(weights.weight, raw)}
+        if weights.bias is not None:
+            tensors |= {"bias_mean": weights.bias.clone(), "_bias_sd": torch.full_like(weights.bias, raw)}
+        return Start(trained=tensors, fixed={}, objects={})
+
+    def sds(self) -> Weights:
+        """The standard deviations, in the shapes of weight and bias."""
+        cap = self.options.max_sd
+        return Weights(positive(self._weight_sd, cap), positive(self._bias_sd, cap) if self.has_bias else None)
+
+    def mean_weights(self) -> Weights:
+        return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        generator = draw.generator(self, self.weight_mean)
+        mean, sds = self.mean_weights(), self.sds()
+        weight = _sample(mean.weight, sds.weight, generator)
+        return Weights(
+            weight, None if mean.bias is None or sds.bias is None else _sample(mean.bias, sds.bias, generator)
+        )
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        if not self.options.local_reparameterization or draw.frozen:
+            return self.dense_output(input, draw)
+        return self.local_output(input, draw)
+
+    def local_output(self, input: Tensor, draw: Draw) -> Tensor:
+        """Outputs drawn from their marginals N(x m, x^2 s^2), independently for every row of the input."""
+        weight, bias = self.mean_weights()
+        mean = self.run(input, weight, bias)
+        sds = self.sds()
+        squared = Weights(*(None if sd is None else sd.square().to(weight.dtype) for sd in sds))  # type: ignore[arg-type]
+        variance = self.run(input.square(), squared.weight, squared.bias)
+        noise = standard_normal(*mean.shape, like=mean, generator=draw.generator(self, mean))
+        return mean + safe_sqrt(variance) * noise
+
+    def prior_sds(self) -> tuple[float, float]:
+        """The prior standard deviations of weight and bias."""
+        options, d_in = self.options, self.d_in
+        weight_sd = neal(options.prior_weight_sd, d_in - self.has_bias) * options.nonlinearity_scale
+        width = math.sqrt(d_in) if options.sqrt_width_scaling else 1.0
+        return weight_sd / width, options.prior_bias_sd / width
+
+    def kl_parts(self) -> KL:
+        weight_sd, bias_sd = self.prior_sds()
+        sds = self.sds()
+        kl = kl_diagonal(self.weight_mean, sds.weight, self.options.prior_mean, weight_sd)
+        if sds.bias is not None:
+            kl = kl + kl_diagonal(self.bias_mean, sds.bias, self.options.prior_mean, bias_sd)
+        return KL(u=kl, lamda=torch.zeros_like(kl))
+
+    def summary(self) -> str:
+        cap = "" if self.options.max_sd is None else f", max_sd={self.options.max_sd:g}"
+        return f"family=ffg, prior_sd={self.prior_sds()[0]:.3g}{cap}"
+
+
+def _sample(mean: Tensor, sd: Tensor, generator: torch.Generator | None) -> Tensor:
+    return mean + (sd * standard_normal(*mean.shape, like=sd, generator=generator)).to(mean.dtype)

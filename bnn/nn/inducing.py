@@ -1,0 +1,193 @@
+"""The inducing family: W is a conditional Gaussian given a small inducing matrix U, and only U has a posterior."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnn.functional.draws import column_noise, dense_noise, draw_columns, draw_dense
+from bnn.functional.gaussian import TrilPair, whiten
+from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
+from bnn.functional.projection import project, random_start
+from bnn.nn.base import KL, BayesianLayer, Start, Weights
+from bnn.nn.draw import Draw
+from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
+from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
+
+INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
+
+
+@dataclass(frozen=True)
+class InducingOptions(Options):
+    """Options of `inducing` and `inducingdeterministic`."""
+
+    inducing_rows: int | None = None  # M_out; None: floor(sqrt(d_out))
+    inducing_cols: int | None = None  # M_in; None: floor(sqrt(d_in)), the bias counted
+    prior_sd: float = 1.0
+    init_lamda: float = 1e-4  # nearly deterministic given U: training first finds the mean
+    learn_lamda: bool = True
+    max_lamda: float | None = None  # the paper: 0.03 or 0.1; 0 makes W given U a point
+    q_inducing: str = "diagonal"
+    whitened_u: bool = True  # the prior of U is N(0, I), which is better conditioned
+    max_sd_u: float | None = None  # the paper: 0.1; 0 makes U a MAP estimate
+    sqrt_width_scaling: bool = False  # divides prior_sd by sqrt(d_in), the bias counted
+    cache_cholesky: bool = False  # accepted for old configurations; caching needs no switch
+    ensemble_size: int = 8
+    init: str = "weights"  # keep the weights at hand, projected; "paper": random, as in the paper
+    sampling: str = "weight"  # one function per draw for the whole batch, as in the paper
+
+    def __post_init__(self) -> None:
+        check_size("inducing_rows", self.inducing_rows, none=True)
+        check_size("inducing_cols", self.inducing_cols, none=True)
+        check_positive("prior_sd", self.prior_sd)
+        check_positive("init_lamda", self.init_lamda)
+        check_positive("max_lamda", self.max_lamda, zero=True, none=True)
+        check_positive("max_sd_u", self.max_sd_u, zero=True, none=True)
+        check_size("ensemble_size", self.ensemble_size)
+        check_choice("q_inducing", self.q_inducing, ["diagonal", "matrix", "full", "ensemble"])
+        check_choice("init", self.init, ["weights", "paper"])
+        check_choice("sampling", self.sampling, ["weight"])
+        for name in ("learn_lamda", "whitened_u", "sqrt_width_scaling", "cache_cholesky"):
+            check_bool(name, getattr(self, name))
+        if self.max_sd_u is not None and self.q_inducing != "diagonal":
+            raise ValueError(f"max_sd_u caps q_inducing='diagonal'; {self.q_inducing!r} has no such cap: leave it out")
+
+
+class InducingBase(BayesianLayer):
+    """What the inducing families share: parameters, factors, conditional, KL. They differ in lamda."""
+
+    options_type = InducingOptions
+    prunable = ("z_row", "z_col")
+
+    options: InducingOptions
+    q: QInducing
+    z_row: Tensor  # (M_out, d_out)
+    z_col: Tensor  # (M_in, d_in)
+    _d_row: Tensor  # (M_out,), through softplus
+    _d_col: Tensor  # (M_in,), through softplus
+    _lamda: Tensor  # scalar, through softplus
+
+    @classmethod
+    def has_lamda(cls, options: InducingOptions) -> bool:
+        """Whether W varies given U."""
+        raise NotImplementedError
+
+    @classmethod
+    def start(cls, weights: Weights, options: InducingOptions) -> Start:
+        W = cls.to_matrix(weights)
+        m_out, m_in = sizes(options, *W.shape)
+        d_row, d_col = (
+            torch.full((m,), INIT_D, dtype=at_least_float32(W).dtype, device=W.device) for m in (m_out, m_in)
+        )
+        if options.init == "paper":
+            z_row, z_col, u = random_start(W.shape[0], W.shape[1], m_out, m_in, like=W)
+        else:
+            z_row, z_col, u = project(W, m_out, m_in, prior_sd(options, W.shape[1]), d_row, d_col)
+        q = make_q(options, m_out, m_in)
+        if not options.whitened_u:
+            row, col = factor(z_row, d_row), factor(z_col, d_col)
+            u = (row.L @ u.to(row.L) @ col.L.mT).to(u)
+        trained = {"z_row": z_row, "z_col": z_col} | q.start(u)
+        trained |= {"_d_row": inverse_softplus(d_row).to(W.dtype), "_d_col": inverse_softplus(d_col).to(W.dtype)}
+        lamda = min(options.init_lamda, options.max_lamda or math.inf)
+        raw = {"_lamda": inverse_softplus(torch.tensor(lamda, dtype=torch.double)).to(W)}
+        learned, fixed = (raw, {}) if options.learn_lamda and cls.has_lamda(options) else ({}, raw)
+        return Start(trained | learned, q.fixed(u) | fixed, {"q": q})
+
+    # ---- the mathematics, on this layer's parameters -----------------------------------------------------------------
+
+    def prior_sd(self) -> float:
+        """The prior standard deviation sigma of the weights."""
+        return prior_sd(self.options, self.d_in)
+
+    def lamda(self) -> Tensor | None:
+        """lamda, or None where W is a point given U."""
+        return positive(self._lamda, self.options.max_lamda) if self.has_lamda(self.options) else None
+
+    def factors(self) -> tuple[Factors, Factors]:
+        """The factors of the rows and of the columns."""
+        row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
+        return row, factor(self.z_col, positive(self._d_col), "Psi_c = Z_c Z_c^T + D_c^2")
+
+    def mean_weights(self) -> Weights:
+        row, col = self.factors()
+        with without_autocast(self.z_row):
+            u = whiten(self.q.mean(self), self._prior(row, col))
+            return self.from_matrix(conditional_mean(u, row, col, self.prior_sd()).to(self.z_row.dtype))
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        row, col = self.factors()
+        generator, sigma, lamda = draw.generator(self, row.A), self.prior_sd(), self.lamda()
+        with without_autocast(self.z_row):
+            u = whiten(self.q.sample(self, draw, generator), self._prior(row, col))
+            if lamda is None:
+                W = conditional_mean(u, row, col, sigma)
+            else:
+                C = draw_columns(u, row, lamda, sigma, column_noise(row, col, generator=generator))
+                W = draw_dense(C, col, lamda, sigma, dense_noise(row, col, generator=generator))
+            return self.from_matrix(W.to(self.z_row.dtype))
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        return self.dense_output(input, draw)
+
+    def kl_parts(self) -> KL:
+        prior = None if self.options.whitened_u else self._prior(*self.factors())
+        with without_autocast(self.z_row):
+            kl_u, lamda = self.q.kl(self, prior), self.lamda()
+            kl_lamda = torch.zeros_like(kl_u) if lamda is None else self.d_in * self.d_out * rescaling_kl(lamda)
+        return KL(kl_u, kl_lamda)
+
+    def _prior(self, row: Factors, col: Factors) -> TrilPair | None:
+        return None if self.options.whitened_u else (row.L, col.L)
+
+    def summary(self) -> str:
+        m_out, m_in = len(self.z_row), len(self.z_col)
+        cap = "" if self.options.max_lamda is None else f", max_lamda={self.options.max_lamda:g}"
+        q = type(self.q).__name__.lower()
+        return f"family={self.family}, M={m_out}x{m_in}, q={q}, prior_sd={self.prior_sd():.3g}{cap}"
+
+
+class Inducing(InducingBase):
+    """q(W, U) = q(W|U) q(U) with q(W|U) = N(E[W|U], lamda^2 Cov[W|U]); lamda = 0 where `max_lamda=0`."""
+
+    family = "inducing"
+
+    @classmethod
+    def has_lamda(cls, options: InducingOptions) -> bool:
+        return options.max_lamda != 0
+
+
+class InducingDeterministic(InducingBase):
+    """lamda = 0: W is a function of U. `_lamda` stays in the state dict, unused."""
+
+    family = "inducingdeterministic"
+
+    @classmethod
+    def has_lamda(cls, options: InducingOptions) -> bool:
+        return False
+
+
+def sizes(options: InducingOptions, d_out: int, d_in: int) -> tuple[int, int]:
+    """(M_out, M_in): as asked for, else floor(sqrt(d)), at least 1."""
+    return options.inducing_rows or max(1, math.isqrt(d_out)), options.inducing_cols or max(1, math.isqrt(d_in))
+
+
+def prior_sd(options: InducingOptions, d_in: int) -> float:
+    """sigma: `prior_sd`, over sqrt(d_in) with `sqrt_width_scaling`."""
+    return options.prior_sd / (math.sqrt(d_in) if options.sqrt_width_scaling else 1.0)
+
+
+def make_q(options: InducingOptions, m_out: int, m_in: int) -> QInducing:
+    """The posterior q(U) that the options name."""
+    match options.q_inducing:
+        case "matrix":
+            return Matrix()
+        case "full":
+            return Full((m_out, m_in))
+        case "ensemble":
+            return Ensemble(options.ensemble_size)
+    return Point() if options.max_sd_u == 0 else Diagonal(options.max_sd_u)
