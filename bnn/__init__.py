@@ -7,6 +7,13 @@
 torch.Size([5, 10])
 """
 
-from bnn import calibration, distributions, nn
+from bnn import calibration, distributions, likelihoods, nn
 from bnn.bayesianize import bayesianize_
+from bnn.config import load_config
+from bnn.files import FileFormatError, load_, save
+from bnn.global_inducing import register_global_inducing_weights_
+from bnn.legacy import load_legacy_
 from bnn.nn.draw import frozen_draw
+from bnn.objective import ELBO, ELBOResult, kl_divergence
+from bnn.prediction import draws, predict, set_sampling_
+from bnn.sizes import parameter_count

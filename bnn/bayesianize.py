@@ -126,7 +126,7 @@ def _plan(
         except (ValueError, TypeError) as error:
             raise type(error)(f"layer {name or 'the network'!r}: {error}") from error
         plans.append(_Plan(name, layer, target, parsed, start))
-    _check_ensembles(plans)
+    _check_ensembles(network, plans)
     return plans, left
 
 
@@ -142,11 +142,11 @@ def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None
         pairing(family, type(layer))
     except KeyError as error:
         return str(error.args[0])
-    weight = layer._parameters.get("weight")
-    if weight is None:
-        return "its weight is computed from other tensors (weight norm, pruning); make it a plain parameter first"
-    if readers[id(weight)] > 1:
-        return "another module uses the same weight"
+    own = layer._parameters
+    if own.get("weight") is None or "bias" not in own:
+        return "its weight or bias is computed from other tensors (weight norm, pruning); make it a parameter first"
+    if any(readers[id(parameter)] > 1 for parameter in own.values()):
+        return "another module uses the same weight or bias"
     return None
 
 
@@ -192,9 +192,10 @@ def _option_names(family: str, layer_type: type[nn.Module]) -> list[str]:
         return []
 
 
-def _check_ensembles(plans: list[_Plan]) -> None:
+def _check_ensembles(network: nn.Module, plans: list[_Plan]) -> None:
     """One mixture over the whole network: all ensembles have one size."""
-    posteriors = {plan.name: plan.start.objects.get("q") for plan in plans}
+    posteriors = {name: vars(module).get("q") for name, module in network.named_modules()}  # converted earlier
+    posteriors |= {plan.name: plan.start.objects.get("q") for plan in plans}
     sizes = {name: q.size for name, q in posteriors.items() if isinstance(q, Ensemble)}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"all layers of an ensemble show the same member, so ensemble_size must agree; got {sizes}")

@@ -82,7 +82,7 @@ class _Tree:
 
     def rank(self, key: Key, module: nn.Module) -> int | None:
         """How specifically `key` names `module`: 0 is the most specific, None not at all."""
-        number = _as_index(key)
+        number = None if isinstance(key, str) and key in self.by_name else _as_index(key)  # "0" may be a name
         exact = [
             key is module,
             isinstance(key, str) and key in self.names[module],

@@ -33,12 +33,12 @@ class Factors(NamedTuple):
 def factor(z: Tensor, d: Tensor, name: str = "Psi") -> Factors:
     """The factors of one side from Z (M, d_side) and the positive diagonal D (M,).
 
-    Runs in float32 or better whatever autocast says; in float64 for M >= d_side, where Z Z^T is singular and only D
-    keeps Psi positive definite (in float32 and D = 1e-3, A would be off by 3e-3).
+    Runs in float32 or better whatever autocast says; in float64 for M near d_side and above, where Z Z^T is nearly
+    singular and only D keeps Psi positive definite (in float32 and D = 1e-3, A would be off by 3e-3).
     """
     z, d = at_least_float32(z), at_least_float32(d)
     dtype = z.dtype
-    if z.shape[0] >= z.shape[1]:
+    if 8 * z.shape[0] >= 7 * z.shape[1]:
         z, d = z.double(), d.double()
     with without_autocast(z):
         psi = z @ z.mT + torch.diag(d.square())

@@ -33,7 +33,8 @@ def safe_cholesky(matrix: Tensor, name: str = "matrix") -> Tensor:
         FactorisationError: the matrix holds NaN or inf, or stays indefinite.
     """
     try:
-        return torch.linalg.cholesky(matrix)  # no look at the values, so that vmap and torch.compile can pass
+        # No look at the values, so that vmap and torch.compile can pass; 0 * inf is NaN, a pivot that LAPACK refuses.
+        return torch.linalg.cholesky(matrix + 0 * matrix)
     except torch.linalg.LinAlgError:
         return _cholesky_with_jitter(matrix, name)
 

@@ -1,6 +1,7 @@
 """Bayesian layers: families (`ffg`, `fcg`, `inducing`, ...) on layer types (Linear, Conv1d, Conv2d, Conv3d)."""
 
 from bnn.nn import nets
+from bnn.nn.base import BayesianLayer
 from bnn.nn.pairings import (
     FCGConv1d,
     FCGConv2d,

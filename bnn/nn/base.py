@@ -43,7 +43,7 @@ class Start(NamedTuple):
 _PAIRINGS: dict[tuple[str, type[nn.Module]], type[BayesianLayer]] = {}
 
 # Buffers in which checkpoints of the 2020 code kept the prior; ours follows from the options.
-_LEGACY_BUFFERS = frozenset(
+LEGACY_BUFFERS = frozenset(
     ["prior_weight_mean", "prior_weight_sd", "prior_bias_mean", "prior_bias_sd", "prior_mean", "prior_scale_tril"]
 )
 
@@ -146,11 +146,12 @@ class BayesianLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The output under a draw from the posterior: a different one at every call of the network."""
-        return self.output(input, current_draw(self))
+        draw = current_draw(self)
+        return self.dense_output(input, draw) if draw.at_mean else self.output(input, draw)
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
         """The output with weights drawn once per draw, shared by the whole batch."""
-        weight, bias = draw.once(self, lambda: self.sample_weights(draw))
+        weight, bias = draw.once(self, lambda: self.mean_weights() if draw.at_mean else self.sample_weights(draw))
         return self.run(input, weight, bias)
 
     def kl_divergence(self) -> Tensor:
@@ -180,24 +181,26 @@ class BayesianLayer(nn.Module):
             params: {"weight": ..., "bias": ...} in the plain layer's shapes; no "bias" for a layer without one.
         """
         given = {name: value.detach() for name, value in params.items() if value is not None}
-        expected = {"weight", "bias"} if self.has_bias else {"weight"}
-        if set(given) != expected or given["weight"].shape != self.weight_shape:
-            got = {name: tuple(value.shape) for name, value in given.items()}
-            raise ValueError(f"expected {sorted(expected)} with weight {tuple(self.weight_shape)}, got {got}")
+        expected = {"weight": tuple(self.weight_shape)} | ({"bias": (self.d_out,)} if self.has_bias else {})
+        got = {name: tuple(value.shape) for name, value in given.items()}
+        if got != expected:
+            raise ValueError(f"expected weights of shapes {expected}, got {got}")
         like = next(self.parameters())
         weights = Weights(given["weight"].to(like), given["bias"].to(like) if self.has_bias else None)
         start = self.start(weights, self.options)
+        tensors, own = start.trained | start.fixed, self._parameters | self._buffers
+        if not tensors.keys() <= own.keys():
+            raise ValueError("under global inducing weights a layer's u is not its own; set its weights before")
         with torch.no_grad():
-            for name, value in (start.trained | start.fixed).items():
-                if name in self._parameters or name in self._buffers:  # a layer under global weights has no u
-                    getattr(self, name).copy_(value)
+            for name, value in tensors.items():
+                getattr(self, name).copy_(value)
 
     def reset_parameters(self) -> None:
         """Starts this layer's posterior anew, in place, from fresh random weights of the plain layer."""
         like = next(self.parameters())
         empty = {"weight": like.new_empty(self.weight_shape)}
         if self.has_bias:
-            empty["bias"] = like.new_empty(self.mean_weights().bias.shape)  # type: ignore[union-attr]
+            empty["bias"] = like.new_empty(self.d_out)
         stand_in = SimpleNamespace(**self.__dict__, **({"bias": None} | empty))
         self.plain.reset_parameters(stand_in)  # type: ignore[attr-defined]
         self.init_from_deterministic_params(empty)
@@ -207,7 +210,7 @@ class BayesianLayer(nn.Module):
         return f"{self.plain.extra_repr(shown)}, {self.summary()}"  # type: ignore[arg-type]
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in _LEGACY_BUFFERS}
+        kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
         super()._load_from_state_dict(kept, prefix, *args)
 
 

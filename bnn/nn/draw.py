@@ -44,6 +44,7 @@ class Draw:
         seeds: makes the draw repeatable; None draws from torch's global generators.
         member: the ensemble member to show; None picks one at random when the first layer asks.
         pinned: opened around calls of the root (`predict`), rather than by the root's own hook.
+        at_mean: no sample at all: every layer uses its posterior mean.
     """
 
     def __init__(
@@ -52,19 +53,24 @@ class Draw:
         seeds: Seeds | None = None,
         member: int | None = None,
         pinned: bool = False,
+        at_mean: bool = False,
     ) -> None:
         self.root = root
+        self.at_mean = at_mean
         self.seeds = seeds
         self.pinned = pinned
         self.outer: Draw | None = None
         self._member = member
-        self._members: dict[int, Tensor] = {}
+        self._members: dict[tuple[int, Seeds | None], Tensor] = {}
         self._drawn: dict[nn.Module, Any] = {}
 
-    @property
-    def frozen(self) -> bool:
-        """Whether this draw must be one and the same function of every input."""
-        return self.seeds is not None
+    def seeds_of(self, module: nn.Module) -> Seeds | None:
+        """What makes `module` repeatable: this draw's own seeds, else those of the innermost `frozen_draw`."""
+        return self.seeds if self.seeds is not None and module in self.seeds else _frozen_seeds(module)
+
+    def frozen(self, module: nn.Module) -> bool:
+        """Whether `module` must show one and the same function of every input."""
+        return self.seeds_of(module) is not None
 
     def once(self, module: nn.Module, sample: Callable[[], T]) -> T:
         """What `sample` returned the first time `module` asked in this draw."""
@@ -75,16 +81,17 @@ class Draw:
 
     def generator(self, module: nn.Module, like: Tensor) -> torch.Generator | None:
         """The generator `module` draws from, on the device of `like`; None is torch's global one."""
-        return self.seeds.generator(module, like.device) if self.seeds is not None and module in self.seeds else None
+        seeds = self.seeds_of(module)
+        return None if seeds is None else seeds.generator(module, like.device)
 
     def member(self, module: nn.Module, size: int) -> Tensor:
         """The index (1,) of the ensemble member that all layers with `size` members show in this draw."""
-        if size not in self._members:
-            generator = self.seeds.generator(None, "cpu") if self.seeds is not None and module in self.seeds else None
-            member = self._member
+        seeds, member = self.seeds_of(module), self._member
+        if (size, seeds) not in self._members:
+            generator = None if seeds is None else seeds.generator(None, "cpu")
             picked = torch.randint(size, (1,), generator=generator) if member is None else torch.tensor([member % size])
-            self._members[size] = picked
-        return self._members[size]
+            self._members[size, seeds] = picked
+        return self._members[size, seeds]
 
     def covers(self, module: nn.Module) -> bool:
         """Whether a forward of `module` that starts now is a part of this draw rather than one of its own."""
@@ -94,10 +101,10 @@ class Draw:
 
 
 class _Current(threading.local):
-    """Per thread: the open draw, and the seeds that draws opened from now on use (`frozen_draw`)."""
+    """Per thread: the open draw, and the seeds of all `frozen_draw` blocks around, innermost first."""
 
     draw: Draw | None = None
-    seeds: Seeds | None = None
+    seeds: tuple[Seeds, ...] = ()
 
 
 _current = _Current()
@@ -105,7 +112,7 @@ _current = _Current()
 
 def current_draw(module: nn.Module) -> Draw:
     """The draw `module` takes part in: the open one, or a new one for a layer called on its own."""
-    return _current.draw if _current.draw is not None else Draw(seeds=_seeds_for(module))
+    return _current.draw if _current.draw is not None else Draw()
 
 
 @contextmanager
@@ -135,7 +142,7 @@ def frozen_draw(network: nn.Module, seed: int = 0) -> Iterator[None]:
     >>> torch.equal(net(x), net(x))
     False
     """
-    outer, _current.seeds = _current.seeds, Seeds(network, seed)
+    outer, _current.seeds = _current.seeds, (Seeds(network, seed), *_current.seeds)
     try:
         yield
     finally:
@@ -153,15 +160,15 @@ def mark_root_(network: nn.Module) -> None:
     ]
 
 
-def _seeds_for(module: nn.Module) -> Seeds | None:
-    return _current.seeds if _current.seeds is not None and module in _current.seeds else None
+def _frozen_seeds(module: nn.Module) -> Seeds | None:
+    return next((seeds for seeds in _current.seeds if module in seeds), None)
 
 
 def _open(module: nn.Module, args: Any) -> None:
     draw = _current.draw
     if draw is not None and draw.covers(module):
         return
-    new = Draw(root=module, seeds=_seeds_for(module))
+    new = Draw(root=module)
     # A draw of this very root was left behind by an interrupted forward (hooks do not run on Ctrl-C): drop it.
     new.outer = draw.outer if draw is not None and draw.root is module else draw
     _current.draw = new

@@ -84,7 +84,8 @@ class FCG(BayesianLayer):
         return KL(u=kl, lamda=torch.zeros_like(kl))
 
     def summary(self) -> str:
-        return f"family=fcg, n={len(self.mean)}, prior_sd={self.prior_sds()[0].item():.3g}"
+        sd = neal(self.options.prior_weight_sd, self.d_in - self.has_bias) * self.options.nonlinearity_scale
+        return f"family=fcg, n={len(self.mean)}, prior_sd={sd:.3g}"
 
     def _from_vector(self, vector: Tensor) -> Weights:
         n = self.weight_shape.numel()

@@ -78,7 +78,7 @@ class FFG(BayesianLayer):
         )
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
-        if not self.options.local_reparameterization or draw.frozen:
+        if not self.options.local_reparameterization or draw.frozen(self):
             return self.dense_output(input, draw)
         return self.local_output(input, draw)
 

@@ -1,0 +1,212 @@
+"""Likelihoods of classes: one of C, or several labels that are 0 or 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bnn.functional.linalg import at_least_float32
+from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
+from bnn.nn.options import check_positive
+
+_LOG_OF_ZERO = -1e4  # finite, and exp of it is 0 in every type: p log p stays 0 where p is
+
+
+class ClassPrediction(NamedTuple):
+    """What K draws say about classes; the last three in nats."""
+
+    probs: Tensor  # mean over the draws: (N, C, ...), or the shape of the logits for labels that are 0 or 1
+    total: Tensor  # entropy of `probs`: (N, ...) without the class dimension, or one per label
+    aleatoric: Tensor  # mean entropy of the draws: ambiguity that more data would not remove
+    epistemic: Tensor  # mutual information, total - aleatoric >= 0: how much the draws disagree
+
+
+class Categorical(Likelihood):
+    """One of C classes: -w_y log softmax(output)_y, with the classes along dimension 1 of the output.
+
+    For dense prediction, output (N, C, H, W) and target (N, H, W), positions are summed per datum.
+
+    Args:
+        class_weights: (C,), multiplies the log-likelihood of each class (and is not divided out again).
+        ignore_index: positions with this target count 0.
+        label_smoothing: mixes the target with the uniform distribution, in [0, 1].
+
+    >>> Categorical()(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor([1.3863, 1.3863])
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        class_weights: Sequence[float] | Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_positive("label_smoothing", label_smoothing, zero=True)
+        if label_smoothing > 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1], got {label_smoothing!r}")
+        self.register_buffer("class_weights", _weights("class_weights", class_weights))
+        if self.class_weights is not None and self.class_weights.ndim != 1:
+            raise ValueError(f"class_weights must have shape (C,), got {tuple(self.class_weights.shape)}")
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The negative log-likelihood (N,).
+
+        Args:
+            output: logits (N, C, ...).
+            target: class indices (N, ...) of an integer type, or class probabilities (N, C, ...).
+        """
+        check_tensors(output, target)
+        self._check_classes(output)
+        output = at_least_float32(output)
+        weights = None if self.class_weights is None else self.class_weights.to(output)
+        smoothing, ignore = self.label_smoothing, self.ignore_index
+        if target.is_floating_point():
+            target = _probabilities(output, target)
+            return per_datum(F.cross_entropy(output, target, weights, reduction="none", label_smoothing=smoothing))
+        target = _indices(output, target)
+        try:
+            nll = F.cross_entropy(output, target, weights, None, ignore, reduction="none", label_smoothing=smoothing)
+        except IndexError:  # no look at the values before, so that vmap and torch.compile can pass
+            counted = target[target != ignore]
+            raise ValueError(
+                f"targets run from {counted.min()} to {counted.max()}, but the output has {output.shape[1]} classes: "
+                f"expected 0 to {output.shape[1] - 1}, or ignore_index={ignore}"
+            ) from None
+        return per_datum(nll)
+
+    def _check_classes(self, output: Tensor) -> None:
+        if output.ndim < 2 or output.shape[1] < 2:
+            raise ValueError(
+                f"output has shape {tuple(output.shape)}, expected (N, C, ...) with C >= 2 classes along dimension 1; "
+                "for a single logit per label use Bernoulli"
+            )
+        if self.class_weights is not None and len(self.class_weights) != output.shape[1]:
+            raise ValueError(f"{len(self.class_weights)} class_weights, but the output has {output.shape[1]} classes")
+
+    def predictive(self, outputs: Tensor) -> ClassPrediction:
+        """Mean probabilities (N, C, ...) and uncertainties (N, ...) from K draws of the logits (K, N, C, ...).
+
+        >>> certain_but_opposed = torch.tensor([[[1e3, 0.0]], [[0.0, 1e3]]])
+        >>> Categorical().predictive(certain_but_opposed)
+        ClassPrediction(probs=tensor([[0.5000, 0.5000]]), total=tensor([0.6931]),
+                        aleatoric=tensor([0.]), epistemic=tensor([0.6931]))
+        """
+        if outputs.ndim < 3:
+            raise ValueError(f"outputs have shape {tuple(outputs.shape)}, expected (K, N, C, ...): K draws first")
+        log_probs = F.log_softmax(at_least_float32(outputs), dim=2)
+        return ClassPrediction(log_probs.exp().mean(0), *_information(log_probs, dim=2))
+
+
+class Bernoulli(Likelihood):
+    """Labels that are 0 or 1, several per datum: -[y log p + (1 - y) log(1 - p)] with p = sigmoid(output), summed.
+
+    Args:
+        pos_weight: multiplies the log-likelihood of ones; broadcasts against the output, (C,) for an output (N, C).
+
+    >>> Bernoulli()(torch.zeros(2, 3), torch.tensor([[0, 1, 1], [0, 0, 0]]))
+    tensor([2.0794, 2.0794])
+    """
+
+    pos_weight: Tensor | None
+
+    def __init__(self, pos_weight: float | Sequence[float] | Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("pos_weight", _weights("pos_weight", pos_weight))
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The negative log-likelihood (N,) for logits (N, ...) and targets, 0 or 1 of any type, of the same shape."""
+        check_tensors(output, target)
+        check_shape(target, output.shape)
+        output = at_least_float32(output)
+        target = target.to(output.dtype)
+        if _holds((target < 0) | (target > 1)):
+            raise ValueError(f"targets run from {target.min():g} to {target.max():g}, expected 0 and 1")
+        weight = self._weight_like(output)
+        return per_datum(F.binary_cross_entropy_with_logits(output, target, reduction="none", pos_weight=weight))
+
+    def _weight_like(self, output: Tensor) -> Tensor | None:
+        if self.pos_weight is None:
+            return None
+        try:
+            return self.pos_weight.to(output).expand_as(output)
+        except RuntimeError:
+            shapes = f"{tuple(self.pos_weight.shape)} does not broadcast to the output's {tuple(output.shape)}"
+            raise ValueError(f"pos_weight {shapes}") from None
+
+    def predictive(self, outputs: Tensor) -> ClassPrediction:
+        """Mean probability of a one and uncertainties, all (N, ...), from K draws of the logits (K, N, ...)."""
+        check_draws(outputs)
+        outputs = at_least_float32(outputs)
+        log_probs = torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)
+        return ClassPrediction(outputs.sigmoid().mean(0), *_information(log_probs, dim=-1))
+
+
+def _information(log_probs: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Entropy of the mean over the K draws (dimension 0), mean entropy, mutual information; classes along `dim`."""
+    log_probs = log_probs.clamp(min=_LOG_OF_ZERO)
+    log_mean = (log_probs.logsumexp(0, keepdim=True) - math.log(len(log_probs))).clamp(max=0.0)
+    total, aleatoric = ((logs.exp() * -logs).sum(dim).mean(0) for logs in (log_mean, log_probs))
+    return total, aleatoric, (total - aleatoric).clamp(min=0.0)
+
+
+def _weights(name: str, weights: float | Sequence[float] | Tensor | None) -> Tensor | None:
+    if weights is None:
+        return None
+    tensor = torch.as_tensor(weights).detach().to(torch.get_default_dtype())
+    if not bool((torch.isfinite(tensor) & (tensor >= 0)).all()):
+        raise ValueError(f"{name} must be finite and >= 0, got {weights!r}")
+    return tensor
+
+
+def _probabilities(output: Tensor, target: Tensor) -> Tensor:
+    """Targets that are class probabilities, checked."""
+    if target.shape == output.shape:
+        return target.to(output.dtype)
+    if target.shape == _index_shape(output):
+        raise TypeError(f"class indices must be of an integer type, got {target.dtype}: use target.long()")
+    raise ValueError(
+        f"target has shape {tuple(target.shape)}; class probabilities must have the shape of the output, "
+        f"{tuple(output.shape)}, and class indices {tuple(_index_shape(output))} and an integer type"
+    )
+
+
+def _indices(output: Tensor, target: Tensor) -> Tensor:
+    """Targets that are class indices, checked for type and shape, as int64."""
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(f"class indices must be of an integer type, got {target.dtype}")
+    expected = _index_shape(output)
+    if target.shape == expected:
+        return target.long()
+    hint = ""
+    if target.shape == output.shape:
+        hint = "; for class probabilities use target.float()"
+    elif target.shape == output.shape[:-1]:
+        hint = "; classes go along dimension 1 of the output: use output.movedim(-1, 1)"
+    elif target.numel() == expected.numel():
+        hint = f"; use target.reshape({tuple(expected)})"
+    raise ValueError(
+        f"target has shape {tuple(target.shape)}, expected {tuple(expected)} for logits {tuple(output.shape)}{hint}"
+    )
+
+
+def _index_shape(output: Tensor) -> torch.Size:
+    return torch.Size([output.shape[0], *output.shape[2:]])
+
+
+def _holds(condition: Tensor) -> bool:
+    """Whether a condition holds anywhere, where looking is free: not on a GPU, nor inside vmap or torch.compile."""
+    if condition.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    try:
+        return bool(condition.any())
+    except RuntimeError:  # vmap: the values of a batched tensor cannot steer the program
+        return False

@@ -1,0 +1,226 @@
+"""The objective: negative log-likelihood of the data plus KL divergence of the weights, per datum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from bnn import likelihoods
+from bnn.functional.linalg import at_least_float32
+from bnn.likelihoods.base import per_datum
+from bnn.nn.base import KL, BayesianLayer
+from bnn.nn.draw import Draw, open_draw
+from bnn.nn.members import even_members
+from bnn.nn.options import check_bool, check_number, check_positive, check_size
+
+
+class ELBOResult(NamedTuple):
+    """The objective of a batch and its parts: loss = data + kl_scale (kl_u + kl_lamda), in nats per datum.
+
+    The tensors are scalars with gradients; take `.item()` of what you log.
+    """
+
+    loss: Tensor
+    data: Tensor  # negative log-likelihood, mean over the batch and the draws
+    kl_u: Tensor  # KL[q(U) || p(U)] / num_data; for families without U, KL[q(W) || p(W)] / num_data
+    kl_lamda: Tensor  # KL[q(W|U) || p(W|U)] / num_data
+    kl_scale: float  # kl_weight times the annealing factor
+
+
+class ELBO(nn.Module):
+    """The negative evidence lower bound of `net` per datum: minimise it with any optimiser.
+
+        loss = 1/N_batch sum_i -log p(y_i | x_i, W) + kl_scale KL[q || p] / num_data,    W ~ q
+
+    How to weight the KL: **pass the number of training inputs as `num_data` and leave the rest alone.**
+
+    - `num_data` counts rows, images or sequences: `len(train_set)`. Not batches, not pixels, not tokens: the likelihood
+      sums the targets of one input.
+    - The batch size never matters: the data term is a mean, and the KL is divided by `num_data` at every step.
+    - Augmentation does not change `num_data`: it makes no new evidence.
+    - `kl_weight=1` is Bayes. Less is a tempered ("cold") posterior, closer to the data; choose it on validation NLL.
+    - `warmup` and `anneal` help training start: kl_scale is 0 for `epoch < warmup`, then grows linearly to `kl_weight`
+      over `anneal` epochs, then stays (the paper: 50, 40, then 10 more). Pass `epoch` to every call; nothing counts
+      by itself, so a resumed run continues where it was.
+    - Gradient accumulation over k batches: `(out.loss / k).backward()`, as for any mean. The KL then counts once.
+    - Several devices: wrap this object, `DistributedDataParallel(elbo)`; `num_data` counts the data of all ranks once.
+    - A network without Bayesian layers has no KL: the loss is then maximum likelihood.
+
+    Args:
+        net: the network; its parameters, and those of the likelihood, are this module's parameters.
+        num_data: number of training inputs.
+        likelihood: a name (`"categorical"`, `"bernoulli"`, `"gaussian"`, `"heteroscedastic"`), an object of
+            `bnn.likelihoods`, or any callable (output, target) -> negative log-likelihood: per datum (N,), (N, ...) to
+            be summed per datum, or a scalar, taken as the mean over the batch.
+        samples: forward passes, each a draw from the posterior, that the data term averages.
+        warmup, anneal: in epochs, or in whatever unit `epoch` is given.
+        kl_weight: the final weight of the KL.
+        function_space: multiplies each layer's lamda part by min(1, num_data / d_in), the paper's function-space bound.
+
+    >>> import bnn
+    >>> x, y = torch.randn(50, 8), torch.randint(3, (50,))
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> elbo = bnn.ELBO(net, num_data=50, likelihood="categorical", warmup=1, anneal=2)
+    >>> optimiser = torch.optim.Adam(elbo.parameters(), lr=1e-3)
+    >>> for epoch in range(4):
+    ...     for i in range(0, 50, 10):
+    ...         out = elbo(x[i : i + 10], y[i : i + 10], epoch=epoch)
+    ...         optimiser.zero_grad()
+    ...         out.loss.backward()
+    ...         optimiser.step()
+    ...     print(epoch, out.kl_scale)
+    0 0.0
+    1 0.0
+    2 0.5
+    3 1.0
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        num_data: int,
+        likelihood: str | Callable[..., Any],
+        samples: int = 1,
+        warmup: float = 0,
+        anneal: float = 0,
+        kl_weight: float = 1.0,
+        *,
+        function_space: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"net must be a torch.nn.Module, got {type(net).__name__}")
+        check_size("num_data", num_data)
+        check_size("samples", samples)
+        check_positive("warmup", warmup, zero=True)
+        check_positive("anneal", anneal, zero=True)
+        check_positive("kl_weight", kl_weight, zero=True)
+        check_bool("function_space", function_space)
+        self.net = net
+        self.likelihood = likelihoods.get(likelihood)
+        self.num_data, self.samples = num_data, samples
+        self.warmup, self.anneal, self.kl_weight = warmup, anneal, kl_weight
+        self.function_space = function_space
+
+    def forward(self, x: Any, y: Any, epoch: float | None = None) -> ELBOResult:
+        """The objective on one batch.
+
+        Args:
+            x: the network's input; a tuple or list holds positional arguments, a dict keyword arguments.
+            y: targets, as the likelihood wants them.
+            epoch: how far training is, from 0; may be fractional, as `epoch + i / len(loader)`. Needed with `warmup` or
+                `anneal`.
+        """
+        scale = self.kl_scale(epoch)
+        data = torch.stack([_mean(self.likelihood(output, y)) for output in self._outputs(x)]).mean()
+        parts = kl_parts(self.net, self.num_data if self.function_space else None)
+        kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in parts)
+        kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
+        loss = data + scale * (kl_u + kl_lamda) if scale else data  # 0 * KL would let a bad KL spoil the warm-up
+        return ELBOResult(loss, data, kl_u, kl_lamda, scale)
+
+    def kl_scale(self, epoch: float | None = None) -> float:
+        """kl_weight times the annealing factor: 0 while epoch < warmup, then linear to 1 over `anneal`, then 1."""
+        if not self.warmup and not self.anneal:
+            return float(self.kl_weight)
+        if epoch is None:
+            raise ValueError(
+                f"warmup={self.warmup:g}, anneal={self.anneal:g}: the KL is annealed, so every call needs to know how "
+                "far training is: elbo(x, y, epoch=epoch), or epoch + i / len(loader) to anneal within epochs"
+            )
+        check_number("epoch", epoch)
+        done = float(epoch) - self.warmup
+        factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
+        return self.kl_weight * factor
+
+    def _outputs(self, x: Any) -> Iterator[Any]:
+        """The network's output under each of `samples` draws; several draws use ensemble members evenly."""
+        if self.samples == 1:
+            yield _call(self.net, x)
+            return
+        for member in even_members(self.net, self.samples):
+            with open_draw(Draw(root=self.net, member=member, pinned=True)):
+                output = _call(self.net, x)
+            yield output
+
+    def extra_repr(self) -> str:
+        shown = ["num_data", "samples", "warmup", "anneal", "kl_weight", "function_space"]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
+
+
+def kl_divergence(net: nn.Module) -> Tensor:
+    """KL[q || p] of all weights of `net`, a scalar in nats: the sum over its layers, each (tied ones too) once.
+
+    Raises:
+        ValueError: no module of `net` has a KL.
+
+    >>> import bnn
+    >>> net = torch.nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "ffg", prior_weight_sd=1.0, init_sd=1.0)
+    >>> torch.allclose(kl_divergence(net), 0.5 * sum(p.square().sum() for p in (net.weight, net.bias)), atol=1e-5)
+    True
+    """
+    u, lamda = kl_parts(net)
+    if u is None or lamda is None:
+        raise ValueError("no layer of this network is Bayesian, so it has no KL: convert it first, bnn.bayesianize_")
+    return u + lamda
+
+
+class KLParts(NamedTuple):
+    """The two parts of a network's KL in nats, None for a network without any."""
+
+    u: Tensor | None
+    lamda: Tensor | None
+
+
+def kl_parts(net: nn.Module, function_space: int | None = None) -> KLParts:
+    """The KL of `net` in its two parts; a foreign module's `kl_divergence()` counts to the first.
+
+    With `function_space` = N each layer's lamda part is multiplied by beta = min(1, N / d_in).
+    """
+    parts = [_module_kl(module, function_space) for module in _with_kl(net)]
+    if not parts:
+        return KLParts(None, None)
+    device = parts[0].u.device  # a network may be spread over several
+    u, lamda = (torch.stack([part.to(device) for part in column]).sum() for column in zip(*parts, strict=True))
+    return KLParts(u, lamda)
+
+
+def _with_kl(net: nn.Module) -> list[Any]:
+    """The modules that have a KL, each once: also where a wrapper (`torch.compile`) passes on what it wraps."""
+    owners = {}
+    for module in net.modules():
+        method = getattr(module, "kl_divergence", None)
+        if callable(method):
+            owner = getattr(method, "__self__", module)
+            owners[id(owner)] = owner
+    return list(owners.values())
+
+
+def _module_kl(module: Any, function_space: int | None) -> KL:
+    if not isinstance(module, BayesianLayer):
+        kl = module.kl_divergence()
+        return KL(u=kl, lamda=torch.zeros_like(kl))
+    u, lamda = module.kl_parts()
+    return KL(u, lamda if function_space is None else min(1.0, function_space / module.d_in) * lamda)
+
+
+def _call(net: nn.Module, x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return net(**x)
+    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
+        return net(*x)
+    return net(x)
+
+
+def _mean(nll: Any) -> Tensor:
+    """The mean over the data of what a likelihood returned: a scalar, (N,), or (N, ...)."""
+    if not isinstance(nll, Tensor):
+        raise TypeError(f"the likelihood must return a tensor, got {type(nll).__name__}")
+    nll = at_least_float32(nll)
+    return per_datum(nll).mean()

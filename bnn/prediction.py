@@ -1,0 +1,171 @@
+"""Predicting with K posterior draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn.nn.base import BayesianLayer
+from bnn.nn.draw import Draw, Seeds, open_draw
+from bnn.nn.inducing import InducingBase
+from bnn.nn.members import even_members
+
+
+def draws(
+    network: nn.Module,
+    x: Any,
+    samples: int = 20,
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+) -> Any:
+    """The raw outputs (K, N, ...) of `network` under K posterior draws, each one function for all of `x`.
+
+    Args:
+        x: the input (N, ...), or a tuple (positional) or dict (keyword arguments) of inputs.
+        samples: K; ensemble members are used evenly. 0 is one pass at the posterior mean, of shape (1, N, ...).
+        generator: makes the draws repeatable; the same generator state gives the same draws for any `batch_size`.
+        batch_size: how many inputs to run at a time; None runs all at once.
+
+    Returns:
+        A tensor, or a tuple or dict of tensors if that is what the network returns.
+
+    >>> import bnn
+    >>> net = nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.draws(net, torch.randn(5, 3), samples=4).shape
+    torch.Size([4, 5, 2])
+    """
+    if not isinstance(samples, int) or samples < 0:
+        raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
+    if not any(isinstance(module, BayesianLayer) for module in network.modules()):
+        raise ValueError(
+            "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_"
+        )
+    batches = _batches(x, batch_size)
+    outputs = []
+    for draw in _open_draws(network, samples, generator):
+        with open_draw(draw):
+            outputs.append(_join([_call(network, batch) for batch in batches], torch.cat))
+    return _join(outputs, torch.stack)
+
+
+def predict(
+    network: nn.Module,
+    x: Any,
+    samples: int = 20,
+    likelihood: Any = "categorical",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+) -> likelihoods.ClassPrediction | likelihoods.RegressionPrediction:
+    """The posterior predictive distribution of `network` at `x`, from K draws, with its uncertainty taken apart.
+
+    Runs in evaluation mode and without gradients, and leaves the network's modes as they were.
+
+    Args:
+        x, samples, generator, batch_size: as for `bnn.draws`.
+        likelihood: "categorical", "bernoulli", "gaussian", "heteroscedastic", or a likelihood object.
+
+    Returns:
+        For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
+        entropy, mutual information; nats). For regression: `.mean` and the same three as variances.
+
+    >>> import bnn
+    >>> net = nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
+    torch.Size([5, 2])
+    """
+    predictive = getattr(likelihoods.get(likelihood), "predictive", None)
+    if predictive is None:
+        raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
+    with torch.no_grad(), _evaluating(network):
+        outputs = draws(network, x, samples, generator, batch_size)
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"predict needs one output tensor, the network returns a {type(outputs).__name__}: use bnn.draws"
+        )
+    return predictive(outputs)  # type: ignore[no-any-return]
+
+
+def set_sampling_(network: nn.Module, value: str) -> None:
+    """Sets the option `sampling` of every layer that has it, in place.
+
+    >>> import bnn
+    >>> net = nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.set_sampling_(net, "weight")
+    """
+    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
+    if not layers:
+        raise ValueError("no layer of this network has the option 'sampling'; inducing layers do")
+    options = [replace(layer.options, sampling=value) for layer in layers]  # all are checked before one is set
+    for layer, option in zip(layers, options, strict=True):
+        layer.options = option
+
+
+def _open_draws(network: nn.Module, samples: int, generator: torch.Generator | None) -> Iterator[Draw]:
+    """K draws, each named by a seed of its own, so that neither batches nor the order of layers change it."""
+    if samples == 0:
+        yield Draw(root=network, pinned=True, at_mean=True)
+        return
+    seeds = torch.randint(2**62, (samples,), generator=generator).tolist()
+    for seed, member in zip(seeds, even_members(network, samples, generator), strict=True):
+        yield Draw(root=network, seeds=Seeds(network, seed), member=member, pinned=True)
+
+
+def _batches(x: Any, size: int | None) -> list[Any]:
+    if size is None:
+        return [x]
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"batch_size must be an integer >= 1 or None, got {size!r}")
+    n = len(_first_tensor(x))
+    return [_cut(x, start, size) for start in range(0, max(n, 1), size)]
+
+
+def _first_tensor(x: Any) -> Tensor:
+    parts = [x] if isinstance(x, Tensor) else list(x.values()) if isinstance(x, Mapping) else list(x)
+    tensor = next((part for part in parts if isinstance(part, Tensor)), None)
+    if tensor is None:
+        raise TypeError(f"expected a tensor, or a tuple or dict with one, got {type(x).__name__}")
+    return tensor
+
+
+def _cut(x: Any, start: int, size: int) -> Any:
+    if isinstance(x, Tensor):
+        return x[start : start + size]
+    if isinstance(x, Mapping):
+        return {name: _cut(part, start, size) for name, part in x.items()}
+    return tuple(_cut(part, start, size) for part in x) if isinstance(x, tuple | list) else x
+
+
+def _call(network: nn.Module, x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return network(**x)
+    return network(*x) if isinstance(x, tuple | list) else network(x)
+
+
+def _join(parts: list[Any], join: Any) -> Any:
+    """Tensors joined by `join`, inside tuples and dicts."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {name: _join([part[name] for part in parts], join) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(_join(list(column), join) for column in zip(*parts, strict=True))
+    return join(parts)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,182 @@
+"""How a network was converted, as data: `bnn.save` writes it down, `bnn.load_` replays it on a plain network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bnn.bayesianize import bayesianize_
+from bnn.global_inducing import NAME, GlobalInducing, register_global_inducing_weights_
+from bnn.nn.base import BayesianLayer, layer_types, pairing
+from bnn.nn.inducing import InducingOptions
+from bnn.nn.options import Options
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """The conversion of one layer."""
+
+    names: list[str]  # a tied layer has several
+    type: str  # of the plain layer, as "Conv2d"
+    weight: list[int]  # its shape
+    bias: bool
+    family: str
+    options: dict[str, Any]
+
+    def parsed(self, options: dict[str, Any]) -> Options:
+        """`options` as the family reads them; ValueError for a family or layer type that is not there."""
+        plain = {layer_type.__name__: layer_type for layer_type in layer_types()}
+        try:
+            return pairing(self.family, plain[self.type]).options_type.parse(self.family, options)
+        except KeyError as error:
+            raise ValueError(f"{self.family!r} on {self.type} is not known here ({error.args[0]})") from None
+
+    def without_projection(self) -> dict[str, Any]:
+        """The options with a start that looks at no weights, since the file brings its own."""
+        inducing = isinstance(self.parsed(self.options), InducingOptions)
+        return self.options | {"init": "paper"} if inducing else self.options
+
+
+@dataclass(frozen=True)
+class GlobalRecord:
+    """Global inducing weights."""
+
+    network: str  # the name of the module they were registered on
+    cat_dim: int
+    options: dict[str, Any]  # the sizes among them
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Everything that was done to a plain network."""
+
+    layers: list[LayerRecord]  # in the order of `modules()`
+    globals: list[GlobalRecord]
+
+    @classmethod
+    def of(cls, network: nn.Module) -> Conversion:
+        """The conversion that `network` went through; empty for a plain one."""
+        names: dict[nn.Module, list[str]] = {}
+        for name, module in network.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        bayesian = [m for m in names if isinstance(m, BayesianLayer)]
+        return cls(
+            [_layer_record(m, names[m]) for m in bayesian if not isinstance(m, GlobalInducing)],
+            [
+                GlobalRecord(names[m][0].removesuffix(NAME).removesuffix("."), m.cat_dim, asdict(m.options))
+                for m in bayesian
+                if isinstance(m, GlobalInducing)
+            ],
+        )
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Conversion:
+        """From text; ValueError, TypeError or KeyError if it is no record, or of options unknown here."""
+        fields = json.loads(text)
+        layers = [LayerRecord(**layer) for layer in fields["layers"]]
+        for layer in layers:
+            layer.parsed(layer.options)
+        return cls(layers, [GlobalRecord(**one) for one in fields["globals"]])
+
+    def check_fits(self, network: nn.Module) -> None:
+        """Raises ValueError unless `network` is plain and has the recorded layers."""
+        converted = [name for name, module in network.named_modules() if isinstance(module, BayesianLayer)]
+        if converted:
+            raise ValueError(f"expected a plain network, but it is Bayesian already: {listed(map(repr, converted))}")
+        names: dict[nn.Module, list[str]] = {}
+        for name, module in network.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        modules = {name: module for module, all_names in names.items() for name in all_names}
+        wrong = [problem for layer in self.layers if (problem := _problem(layer, modules, names))]
+        wrong += [f"{one.network!r}: not in this network" for one in self.globals if one.network not in modules]
+        if wrong:
+            raise ValueError(f"this network has other layers: {listed(wrong)}")
+        recorded = [layer.names[0] for layer in self.layers]
+        here = [name for name, _ in network.named_modules() if name in set(recorded)]
+        if self.globals and here != recorded:
+            raise ValueError(f"global inducing weights need the layers in the order {recorded}, here it is {here}")
+
+    def replay_(self, network: nn.Module) -> None:
+        """Converts the plain `network`, in place, as recorded; where the posterior starts is left open."""
+        modules: dict[str, Any] = dict(network.named_modules(remove_duplicate=False))
+        chosen = {modules[one.names[0]]: one for one in self.layers}
+        if chosen:
+            inference = {m: {"inference": one.family, **one.without_projection()} for m, one in chosen.items()}
+            bayesianize_(network, inference)
+        for module, one in chosen.items():
+            module.options = one.parsed(one.options)
+        for record in self.globals:
+            owner = modules[record.network]
+            register_global_inducing_weights_(owner, **record.options | {"init": "paper"}, cat_dim=record.cat_dim)
+            getattr(owner, NAME).options = InducingOptions(**record.options)
+
+
+def skeleton(module: nn.Module, twins: dict[int, Any] | None = None) -> Any:
+    """A twin of `module` with all parameters and buffers on the meta device: its shapes, without its memory.
+
+    Tied modules and shared parameters stay so. Everything that is no tensor, module or dict of them is shared with the
+    original rather than copied, so that a network may hold objects that cannot be copied.
+    """
+    twins = {} if twins is None else twins
+    if id(module) in twins or isinstance(module, torch.jit.ScriptModule):  # a scripted module has no dict to copy
+        return twins.get(id(module), module)
+    twin = twins[id(module)] = object.__new__(type(module))
+    vars(twin).update({k: v.copy() if isinstance(v, dict | set) else v for k, v in vars(module).items()})
+    for held in (twin._parameters, twin._buffers):
+        for name, tensor in held.items():
+            if tensor is not None and id(tensor) not in twins:
+                empty = torch.empty_like(tensor.detach(), device="meta")
+                trained = isinstance(tensor, nn.Parameter)
+                twins[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if trained else empty
+            held[name] = tensor if tensor is None else twins[id(tensor)]
+    for name, child in twin._modules.items():
+        twin._modules[name] = child if child is None else skeleton(child, twins)
+    return twin
+
+
+def listed(items: Iterable[str], shown: int = 3) -> str:
+    """The first few items, and how many more there are.
+
+    >>> listed("abcde")
+    'a; b; c; and 2 more'
+    """
+    items = list(items)
+    return "; ".join([*items[:shown], *([f"and {len(items) - shown} more"] if len(items) > shown else [])])
+
+
+def _layer_record(layer: BayesianLayer, names: list[str]) -> LayerRecord:
+    return LayerRecord(
+        names, layer.plain.__name__, list(layer.weight_shape), layer.has_bias, layer.family, asdict(layer.options)
+    )
+
+
+def _problem(layer: LayerRecord, modules: dict[str, nn.Module], names: dict[nn.Module, list[str]]) -> str | None:
+    """What keeps the record from being replayed, or None."""
+    expected = f"expected {layer.type} with {_shapes(layer.weight, layer.bias)}"
+    missing = [name for name in layer.names if name not in modules]
+    if missing:
+        return f"{missing[0]!r}: {expected}, found no such module"
+    module = modules[layer.names[0]]
+    weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+    if weight is None:
+        return f"{layer.names[0]!r}: {expected}, found {type(module).__name__} without a weight parameter"
+    found = [type(module).__name__, list(weight.shape), bias is not None]
+    if found != [layer.type, layer.weight, layer.bias]:
+        shapes = _shapes(list(weight.shape), bias is not None)
+        return f"{layer.names[0]!r}: {expected}, found {type(module).__name__} with {shapes}"
+    if names[module] != layer.names:
+        return f"{layer.names[0]!r}: expected one module with the names {layer.names}, found the names {names[module]}"
+    return None
+
+
+def _shapes(weight: list[int], bias: bool) -> str:
+    return f"weight {tuple(weight)} and {'a' if bias else 'no'} bias"

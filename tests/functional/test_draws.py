@@ -1,0 +1,165 @@
+"""The two-stage draw: the same distribution as the paper's, against dense Gaussians."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dense_oracle import (
+    ERRORS,
+    EXACT,
+    SHAPES,
+    Case,
+    Noise,
+    Sampler,
+    dense_conditional,
+    linear_moments,
+    make_case,
+    vec,
+    without,
+    worst_error,
+    worst_z_score,
+)
+from torch import Tensor
+
+from bnn.functional.draws import ColumnNoise, DenseNoise, column_noise, dense_noise, draw_columns, draw_dense
+from bnn.functional.inducing import Factors, factor
+
+
+def sides(case: Case) -> tuple[Factors, Factors]:
+    return factor(case.z_row, case.d_row), factor(case.z_col, case.d_col)
+
+
+def noise_shapes(case: Case) -> dict[str, tuple[int, int]]:
+    (m_out, d_out), (m_in, d_in) = case.z_row.shape, case.z_col.shape
+    return {"E1": (d_out, d_in), "E2": (d_out, m_in), "E3": (m_out, m_in), "E4": (d_out, m_in)}
+
+
+def two_stages(case: Case) -> Sampler:
+    """W as a function of the noise of both stages; the noise may bring its own u."""
+    row, col = sides(case)
+
+    def draw(noise: Noise) -> Tensor:
+        u, lamda, sigma = noise.get("u", case.u), case.lamda, case.sigma
+        C = draw_columns(u, row, lamda, sigma, ColumnNoise(noise["E2"], noise["E3"]))
+        return draw_dense(C, col, lamda, sigma, DenseNoise(noise["E1"], noise["E4"]))
+
+    return draw
+
+
+def terms_of(case: Case) -> dict[str, Sampler]:
+    """The noise terms of both stages one by one; E1 and E2 have two each."""
+    (A_r, R_r, _), (A_c, R_c, _) = sides(case)
+    scale = case.lamda * case.sigma
+    return {
+        "E1": lambda noise: scale * noise["E1"],
+        "E1 A_c^T": lambda noise: -scale * noise["E1"] @ A_c.T @ A_c,
+        "E4 R_c^T": lambda noise: -scale * noise["E4"] @ R_c.T @ A_c,
+        "E2": lambda noise: scale * noise["E2"] @ A_c,
+        "A_r E2": lambda noise: -scale * A_r.T @ A_r @ noise["E2"] @ A_c,
+        "R_r E3": lambda noise: -scale * A_r.T @ R_r @ noise["E3"] @ A_c,
+    }
+
+
+TERMS = ["E1", "E1 A_c^T", "E4 R_c^T", "E2", "A_r E2", "R_r E3"]
+BLOCKS = ["E1", "E2", "E3", "E4"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_two_stage_draw_is_exact(shape: tuple[int, int, int, int]) -> None:
+    case = make_case(*shape)
+    assert worst_error(linear_moments(two_stages(case), noise_shapes(case)), dense_conditional(case)) < EXACT
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exactness_fails_without_a_block_of_noise(shape: tuple[int, int, int, int], name: str) -> None:
+    case = make_case(*shape)
+    draw = two_stages(case)
+    moments = linear_moments(lambda noise: draw(without(noise, name)), noise_shapes(case))
+    assert worst_error(moments, dense_conditional(case)) > 1e5 * EXACT
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exactness_fails_without_a_term(shape: tuple[int, int, int, int], name: str) -> None:
+    case = make_case(*shape)
+    draw, terms = two_stages(case), terms_of(case)
+    moments = linear_moments(lambda noise: draw(noise) - terms[name](noise), noise_shapes(case))
+    assert worst_error(moments, dense_conditional(case)) > 1e5 * EXACT
+
+
+def test_the_terms_are_all_there_is() -> None:
+    case = make_case(4, 5, 2, 3)
+    noise = {name: torch.randn(shape, dtype=torch.double) for name, shape in noise_shapes(case).items()}
+    mean = two_stages(case)({name: torch.zeros_like(block) for name, block in noise.items()})
+    whole = mean + sum(term(noise) for term in terms_of(case).values())
+    torch.testing.assert_close(two_stages(case)(noise), whole)
+
+
+DRAWS = 200_000
+
+
+def random_noise(case: Case) -> Noise:
+    row, col = sides(case)
+    return column_noise(row, col, DRAWS)._asdict() | dense_noise(row, col, DRAWS)._asdict()
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2, 3), (2, 3, 2, 3), (2, 2, 3, 4)])
+def test_two_stage_draw_by_monte_carlo(shape: tuple[int, int, int, int]) -> None:
+    """Mean and covariance of 200,000 draws through `column_noise` and `dense_noise`, in standard errors."""
+    case = make_case(*shape)
+    assert worst_z_score(vec(two_stages(case)(random_noise(case))), dense_conditional(case)) < ERRORS
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_monte_carlo_fails_without_a_term(name: str) -> None:
+    case = make_case(3, 4, 2, 3)
+    noise = random_noise(case)
+    W = two_stages(case)(noise) - terms_of(case)[name](noise)
+    assert worst_z_score(vec(W), dense_conditional(case)) > 2 * ERRORS
+
+
+def test_noise_has_the_stated_shapes_and_repeats_with_its_generator() -> None:
+    case = make_case(4, 5, 2, 3)
+
+    def noise() -> Noise:
+        row, col = sides(case)
+        generator = torch.Generator().manual_seed(3)
+        first, second = (make(row, col, 7, 2, generator=generator) for make in (column_noise, dense_noise))
+        return first._asdict() | second._asdict()
+
+    once, again = noise(), noise()
+    for name, shape in noise_shapes(case).items():
+        assert once[name].shape == (7, 2, *shape)
+        assert torch.equal(once[name], again[name])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_marginalisation_gives_the_prior_back(shape: tuple[int, int, int, int]) -> None:
+    """With u ~ N(0, I) and lamda = 1, W ~ N(0, sigma^2 I) exactly."""
+    case = make_case(*shape)._replace(lamda=1.0)
+    mean, covariance = linear_moments(two_stages(case), noise_shapes(case) | {"u": (shape[2], shape[3])})
+    expected = case.sigma**2 * torch.eye(len(mean), dtype=torch.double)
+    assert worst_error((mean, covariance), (torch.zeros_like(mean), expected)) < EXACT
+
+
+def test_marginalisation_by_monte_carlo() -> None:
+    case = make_case(3, 4, 2, 3)._replace(lamda=1.0)
+    W = two_stages(case)(random_noise(case) | {"u": torch.randn(DRAWS, 2, 3, dtype=torch.double)})
+    prior = torch.zeros(12, dtype=torch.double), case.sigma**2 * torch.eye(12, dtype=torch.double)
+    assert worst_z_score(vec(W), prior) < ERRORS
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 2, 2), (2, 3, 3, 4)])
+def test_gradients_of_the_draw(shape: tuple[int, int, int, int]) -> None:
+    """The reparameterised draw, by finite differences in u, lamda, Z and D."""
+    case = make_case(*shape)
+    noise = {name: torch.randn(block, dtype=torch.double) for name, block in noise_shapes(case).items()}
+
+    def draw(z_row: Tensor, d_row: Tensor, z_col: Tensor, d_col: Tensor, u: Tensor, lamda: Tensor) -> Tensor:
+        row, col = factor(z_row, d_row), factor(z_col, d_col)
+        C = draw_columns(u, row, lamda, case.sigma, ColumnNoise(noise["E2"], noise["E3"]))
+        return draw_dense(C, col, lamda, case.sigma, DenseNoise(noise["E1"], noise["E4"]))
+
+    inputs = [part.requires_grad_() for part in (*case[:5], torch.tensor(case.lamda, dtype=torch.double))]
+    assert torch.autograd.gradcheck(draw, inputs)

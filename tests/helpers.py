@@ -1,0 +1,190 @@
+"""The lists that drive the shared tests: a new family or layer type joins one and is tested everywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import bnn
+from bnn.bayesianize import bayesian_from_template
+from bnn.nn.base import BayesianLayer
+
+
+class Family(NamedTuple):
+    """A family with options, and what its layers hold."""
+
+    id: str
+    inference: str
+    options: dict[str, Any]
+    tensors: set[str]  # of the state dict, the bias's aside
+    buffers: frozenset[str] = frozenset()  # those among `tensors` that are not trained
+    repeats: bool = True  # two calls in one draw show one W
+
+
+_Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
+_FFG = {"weight_mean", "_weight_sd"}
+_FCG = {"mean", "_scale_diag", "_scale_tril"}
+_MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
+
+FAMILIES = [
+    Family("ffg", "ffg", {}, _FFG, repeats=False),
+    Family("ffg-dense", "ffg", {"local_reparameterization": False, "max_sd": 0.1}, _FFG),
+    Family("fcg", "fcg", {"prior_weight_sd": "neal"}, _FCG),
+    Family("diagonal", "inducing", {}, _Z | {"_inducing_sd"}),
+    Family(
+        "diagonal-capped",
+        "inducing",
+        {"max_sd_u": 0.1, "max_lamda": 0.03, "sqrt_width_scaling": True, "prior_sd": 2.0},
+        _Z | {"_inducing_sd"},
+    ),
+    Family("diagonal-fixed", "inducing", {"learn_lamda": False}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("matrix", "inducing", {"q_inducing": "matrix"}, _MATRIX),
+    Family("full", "inducing", {"q_inducing": "full"}, _Z | {"_inducing_scale_tril"}),
+    Family("ensemble", "inducing", {"q_inducing": "ensemble", "ensemble_size": 4}, _Z),
+    Family("diagonal-unwhitened", "inducing", {"whitened_u": False}, _Z | {"_inducing_sd"}),
+    Family("matrix-unwhitened", "inducing", {"q_inducing": "matrix", "whitened_u": False}, _MATRIX),
+    Family("full-unwhitened", "inducing", {"q_inducing": "full", "whitened_u": False}, _Z | {"_inducing_scale_tril"}),
+    Family("ensemble-unwhitened", "inducing", {"q_inducing": "ensemble", "whitened_u": False, "ensemble_size": 3}, _Z),
+    Family("lamda-0", "inducing", {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("map", "inducing", {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
+    Family("deterministic", "inducingdeterministic", {}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+]
+MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
+
+
+class LayerType(NamedTuple):
+    """A torch layer with arguments, and an input for it."""
+
+    id: str
+    plain: type[nn.Module]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    input_shape: tuple[int, ...]
+
+    def layer(self, **kwargs: Any) -> nn.Module:
+        return self.plain(*self.args, **self.kwargs, **kwargs)
+
+    def input(self) -> Tensor:
+        return torch.randn(self.input_shape)
+
+
+def _case(id: str, plain: type[nn.Module], *args: Any, x: tuple[int, ...], **kwargs: Any) -> LayerType:
+    return LayerType(id, plain, args, kwargs, x)
+
+
+LINEAR = [
+    _case("linear", nn.Linear, 5, 4, x=(3, 5)),
+    _case("linear-no-bias", nn.Linear, 5, 4, bias=False, x=(3, 5)),
+    _case("linear-unbatched", nn.Linear, 5, 4, x=(5,)),
+    _case("linear-sequence", nn.Linear, 5, 4, x=(2, 3, 5)),
+    _case("linear-empty-batch", nn.Linear, 5, 4, x=(0, 5)),
+    _case("linear-one", nn.Linear, 1, 1, bias=False, x=(2, 1)),
+]
+CONV1D = [
+    _case("conv1d", nn.Conv1d, 4, 6, 3, x=(2, 4, 7)),
+    _case("conv1d-no-bias", nn.Conv1d, 4, 6, 3, bias=False, x=(2, 4, 7)),
+    _case("conv1d-unbatched", nn.Conv1d, 4, 6, 3, x=(4, 7)),
+    _case("conv1d-same", nn.Conv1d, 4, 6, 4, padding="same", dilation=2, x=(2, 4, 7)),
+    _case("conv1d-reflect-groups", nn.Conv1d, 4, 6, 3, padding=2, padding_mode="reflect", groups=2, x=(2, 4, 7)),
+    _case("conv1d-circular-unbatched", nn.Conv1d, 4, 6, 3, padding=2, padding_mode="circular", stride=2, x=(4, 7)),
+]
+CONV2D = [
+    _case("conv2d", nn.Conv2d, 4, 6, 3, x=(2, 4, 6, 5)),
+    _case("conv2d-one-by-one", nn.Conv2d, 1, 1, 1, bias=False, x=(2, 1, 3, 3)),
+    _case("conv2d-unbatched", nn.Conv2d, 4, 6, 3, padding=1, x=(4, 6, 5)),
+    _case("conv2d-stride", nn.Conv2d, 4, 6, (3, 2), stride=(2, 1), padding=(1, 0), x=(2, 4, 6, 5)),
+    _case("conv2d-same", nn.Conv2d, 4, 6, (5, 3), padding="same", bias=False, x=(2, 4, 6, 5)),
+    _case("conv2d-valid", nn.Conv2d, 4, 6, 3, padding="valid", x=(2, 4, 6, 5)),
+    _case("conv2d-dilation", nn.Conv2d, 4, 6, 2, dilation=(2, 3), padding=2, x=(2, 4, 6, 5)),
+    _case("conv2d-groups", nn.Conv2d, 4, 6, 3, groups=2, padding=1, x=(2, 4, 6, 5)),
+    _case("conv2d-depthwise", nn.Conv2d, 4, 4, 3, groups=4, bias=False, x=(2, 4, 6, 5)),
+    _case("conv2d-reflect", nn.Conv2d, 4, 6, 3, padding=(1, 2), padding_mode="reflect", x=(2, 4, 6, 5)),
+    _case("conv2d-replicate", nn.Conv2d, 4, 6, 3, padding=2, padding_mode="replicate", x=(2, 4, 6, 5)),
+    _case("conv2d-circular-same", nn.Conv2d, 4, 6, 4, padding="same", padding_mode="circular", x=(2, 4, 6, 5)),
+    _case("conv2d-empty-batch", nn.Conv2d, 4, 6, 3, x=(0, 4, 6, 5)),
+]
+CONV3D = [
+    _case("conv3d", nn.Conv3d, 2, 3, 2, x=(2, 2, 4, 3, 3)),
+    _case("conv3d-unbatched", nn.Conv3d, 2, 3, (1, 3, 3), padding="same", bias=False, x=(2, 4, 3, 3)),
+    _case("conv3d-all", nn.Conv3d, 2, 4, 2, 2, 1, 2, 2, padding_mode="circular", x=(2, 2, 4, 3, 3)),
+    _case(
+        "conv3d-replicate", nn.Conv3d, 2, 3, (1, 2, 2), padding=(0, 1, 2), padding_mode="replicate", x=(1, 2, 4, 3, 3)
+    ),
+]
+LAYER_TYPES = LINEAR + CONV1D + CONV2D + CONV3D
+BASIC = [case for case in LAYER_TYPES if case.id in ("linear", "conv1d", "conv2d-groups", "conv3d-unbatched")]
+
+
+FEW = [case for case in BASIC if case.id in ("linear", "conv2d-groups")]
+PAIRS = [(f, c) for f in FAMILIES for c in LAYER_TYPES if f in MAIN or c in BASIC]
+
+
+def ids(cases: list[Any]) -> list[str]:
+    """The names pytest shows."""
+    return [case.id for case in cases]
+
+
+def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
+    """The pairing, converted from a plain layer with random weights."""
+    return bayesian_from_template(case.layer(), family.inference, **(family.options | options))
+
+
+def small_net(family: Family, **options: Any) -> nn.Sequential:
+    """A converted network for inputs (N, 2, 4, 4)."""
+    net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    bnn.bayesianize_(net, family.inference, **(family.options | options))
+    return net
+
+
+def softplus_inverse(value: float) -> float:
+    """The number whose softplus is `value`, by the standard library."""
+    return value + math.log(-math.expm1(-value))
+
+
+_SCALES = ("_weight_sd", "_bias_sd", "_scale_diag", "_inducing_sd", "_lamda")
+
+
+@torch.no_grad()
+def set_noise_(module: nn.Module, sd: float) -> None:
+    """Sets every posterior sd, and lamda, to `sd`; the members of an ensemble become mean + sd, mean - sd, ..."""
+    for layer in module.modules():
+        if not isinstance(layer, BayesianLayer):
+            continue
+        tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
+        for name, tensor in tensors.items():
+            if name in _SCALES:
+                tensor.fill_(softplus_inverse(sd))
+            elif name.endswith("scale_tril") and name.startswith("_inducing"):
+                factors = 2 if "row" in name or "col" in name else 1
+                n = int((math.isqrt(8 * tensor.numel() + 1) - 1) // 2)
+                tensor.zero_()
+                tensor[:n] = softplus_inverse(sd ** (1 / factors))
+            elif name == "inducing_mean" and tensor.ndim == 3:
+                signs = torch.tensor([(-1.0) ** k for k in range(len(tensor))])[:, None, None]
+                tensor.copy_(tensor.mean(0) + sd * signs)
+
+
+def bitwise(module: nn.Module) -> dict[str, Any]:
+    """Everything about a network that a failed conversion must leave alone: classes, tensors (by value), attributes."""
+    state: dict[str, Any] = {}
+    for name, m in module.named_modules(remove_duplicate=False):
+        state[name] = type(m)
+        state[f"{name}|attributes"] = {
+            k: (list(v) if isinstance(v, dict) else v)
+            for k, v in m.__dict__.items()
+            if not isinstance(v, Tensor) and k not in ("_parameters", "_buffers", "_modules")
+        }
+        for kind in (m._parameters, m._buffers):
+            for key, tensor in kind.items():
+                lazy = tensor is None or nn.parameter.is_lazy(tensor)
+                state[f"{name}.{key}"] = None if tensor is None else (id(tensor), tensor.requires_grad, tensor.dtype)
+                state[f"{name}.{key}|bytes"] = None if lazy else tensor.detach().double().numpy().tobytes()
+    return state
+
+
+def bayesian(net: nn.Module) -> list[str]:
+    """The names of the converted layers."""
+    return [name for name, module in net.named_modules() if isinstance(module, BayesianLayer)]

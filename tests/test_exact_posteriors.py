@@ -1,0 +1,163 @@
+"""Bayesian linear regression has a closed-form posterior: variational inference must find it where its family holds it.
+
+Y = [X, 1] W^T + noise with known noise sd and W (d_out, d_in) ~ N(0, prior variances): the rows of W are independent a
+posteriori, with precision Phi^T Phi / noise^2 + prior precision, Phi = [X, 1]. Vectors and covariances of W are
+row-major. Layers are trained on the exact ELBO: the expected log-likelihood needs only the mean and covariance of q(W).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, distributions, nn
+
+import bnn
+from bnn.likelihoods import Gaussian
+
+N, FEATURES, D_OUT = 20, 3, 2
+D_IN = FEATURES + 1
+NOISE = 0.5
+
+
+class Problem(NamedTuple):
+    """Data, and the exact answer."""
+
+    x: Tensor  # (N, FEATURES)
+    y: Tensor  # (N, D_OUT)
+    phi: Tensor  # (N, D_IN)
+    mean: Tensor  # (D_OUT * D_IN,)
+    precision: Tensor  # (D_OUT * D_IN, D_OUT * D_IN)
+    log_evidence: Tensor
+
+
+def make_problem(weight_sd: float, bias_sd: float) -> Problem:
+    x = torch.randn(N, FEATURES).double() @ torch.randn(FEATURES, FEATURES).double()  # correlated inputs
+    phi = torch.cat([x, torch.ones(N, 1)], 1)
+    y = phi @ torch.randn(D_IN, D_OUT).double() + NOISE * torch.randn(N, D_OUT)
+    prior_sds = torch.tensor([weight_sd] * FEATURES + [bias_sd]).double()
+    row = phi.T @ phi / NOISE**2 + torch.diag(prior_sds**-2)  # the posterior precision of one row of W
+    mean = torch.linalg.solve(row, phi.T @ y / NOISE**2).T.flatten()
+    covariance_y = NOISE**2 * torch.eye(N) + phi * prior_sds**2 @ phi.T
+    marginal = distributions.MultivariateNormal(torch.zeros(N).double(), covariance_y)
+    return Problem(x, y, phi, mean, torch.kron(torch.eye(D_OUT).double(), row), marginal.log_prob(y.T).sum())
+
+
+def moments(layer: Any) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of q(W), row-major, from the layer's parameters."""
+    mean = layer.to_matrix(layer.mean_weights()).flatten()
+    if layer.family == "ffg":
+        return mean, torch.diag(layer.to_matrix(layer.sds()).flatten() ** 2)
+    if layer.family == "fcg":  # the layer's vector is the weight, then the bias
+        order = torch.cat([torch.arange(D_OUT * FEATURES).reshape(D_OUT, -1), torch.arange(-D_OUT, 0)[:, None]], 1)
+        tril = layer.scale_tril()[order.flatten()]
+        return mean, tril @ tril.T
+    row, col = layer.factors()
+    sigma = layer.prior_sd()
+    tril = sigma * torch.kron(row.A.T, col.A.T) @ layer.q.tril(layer)
+    residual = torch.eye(len(mean)) - torch.kron(row.A.T @ row.A, col.A.T @ col.A)
+    return mean, tril @ tril.T + (layer.lamda() * sigma) ** 2 * residual
+
+
+def exact_elbo(layer: Any, problem: Problem) -> Tensor:
+    """E_q[log p(Y | W)] - KL[q || p], without sampling."""
+    mean, covariance = moments(layer)
+    fit = (problem.y - problem.phi @ mean.reshape(D_OUT, D_IN).T).square().sum()
+    spread = torch.trace(covariance @ torch.kron(torch.eye(D_OUT).double(), problem.phi.T @ problem.phi))
+    constant = N * D_OUT * math.log(2 * math.pi * NOISE**2) / 2
+    return -(fit + spread) / (2 * NOISE**2) - constant - bnn.kl_divergence(layer)
+
+
+def maximise_(layer: nn.Module, problem: Problem) -> None:
+    """Trains the layer in place to the maximum of its exact ELBO."""
+    optimiser = torch.optim.LBFGS(
+        layer.parameters(),
+        max_iter=2000,
+        max_eval=4000,
+        history_size=50,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = -exact_elbo(layer, problem)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+
+
+def make_layer(family: str, **options: Any) -> Any:
+    layer = nn.Linear(FEATURES, D_OUT).double()
+    bnn.bayesianize_(layer, family, **options)
+    return layer
+
+
+def fcg() -> tuple[Any, Problem]:
+    problem = make_problem(weight_sd=0.7, bias_sd=2.0)
+    return make_layer("fcg", init_sd=0.1, prior_weight_sd=0.7, prior_bias_sd=2.0), problem
+
+
+def ffg() -> tuple[Any, Problem]:
+    problem = make_problem(weight_sd=0.7, bias_sd=2.0)
+    return make_layer("ffg", init_sd=0.1, prior_weight_sd=0.7, prior_bias_sd=2.0), problem
+
+
+def inducing(**options: Any) -> tuple[Any, Problem]:
+    problem = make_problem(weight_sd=0.7, bias_sd=0.7)
+    sizes = {"inducing_rows": D_OUT, "inducing_cols": D_IN}
+    return make_layer("inducing", q_inducing="full", prior_sd=0.7, init_lamda=0.1, **sizes, **options), problem
+
+
+def inducing_unwhitened() -> tuple[Any, Problem]:
+    return inducing(whitened_u=False)
+
+
+def assert_relative(actual: Tensor, expected: Tensor, tolerance: float) -> None:
+    """Errors of entries below `tolerance` times the largest entry."""
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+
+
+@pytest.mark.parametrize(("make", "tolerance"), [(fcg, 1e-4), (inducing, 2e-2), (inducing_unwhitened, 2e-2)])
+def test_the_exact_posterior_is_recovered(make, tolerance):
+    layer, problem = make()
+    before = exact_elbo(layer, problem)
+    maximise_(layer, problem)
+    mean, covariance = (part.detach() for part in moments(layer))
+    assert_relative(mean, problem.mean, tolerance)
+    assert_relative(covariance, torch.linalg.inv(problem.precision), tolerance)
+    reached = exact_elbo(layer, problem).detach()
+    assert before < problem.log_evidence - 1  # there was something to learn
+    torch.testing.assert_close(reached, problem.log_evidence, rtol=0, atol=tolerance)  # nats
+    assert reached < problem.log_evidence + 1e-9  # a bound
+
+
+def test_ffg_recovers_the_mean_field_optimum():
+    layer, problem = ffg()
+    maximise_(layer, problem)
+    mean, covariance = (part.detach() for part in moments(layer))
+    assert_relative(mean, problem.mean, 1e-4)
+    assert_relative(covariance.diagonal(), 1 / problem.precision.diagonal(), 1e-4)
+    posterior = distributions.MultivariateNormal(problem.mean, precision_matrix=problem.precision)
+    optimum = distributions.MultivariateNormal(problem.mean, torch.diag(1 / problem.precision.diagonal()))
+    gap = distributions.kl_divergence(optimum, posterior)
+    assert gap > 0.1  # the posterior is correlated, and mean field cannot be
+    torch.testing.assert_close(exact_elbo(layer, problem).detach(), problem.log_evidence - gap, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [fcg, ffg, inducing, inducing_unwhitened])
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_stochastic_elbo_is_unbiased(make, trained, samples):
+    layer, problem = make()
+    if trained:
+        maximise_(layer, problem)
+    elbo = bnn.ELBO(layer, num_data=N, likelihood=Gaussian(sd=NOISE, learn=False).double(), samples=samples)
+    with torch.no_grad():
+        drawn = -N * torch.stack([elbo(problem.x, problem.y).loss for _ in range(2000 // samples)])
+        exact = exact_elbo(layer, problem)
+    standard_error = drawn.std() / len(drawn) ** 0.5
+    assert standard_error < (0.2 if trained else 0.02 * exact.abs())
+    assert (drawn.mean() - exact).abs() < 5 * standard_error
