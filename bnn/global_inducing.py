@@ -30,7 +30,9 @@ class GlobalInducing(Inducing, OutputFirst):
     def __init__(self, V: Tensor, cat_dim: int, options: InducingOptions, trains: bool = True) -> None:
         nn.Module.__init__(self)
         self.cat_dim = cat_dim
-        self._parameters["weight"] = nn.Parameter(V, requires_grad=trains)  # replaced by the posterior, as a plain layer's weight is
+        self._parameters["weight"] = nn.Parameter(
+            V, requires_grad=trains
+        )  # replaced by the posterior, as a plain layer's weight is
         self._adopt_(options, self.start(Weights(V, None), options))
 
     def forward(self, input: Tensor) -> Tensor:

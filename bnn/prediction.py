@@ -90,7 +90,7 @@ def predict(
         raise TypeError(
             f"predict needs one output tensor, the network returns a {type(outputs).__name__}: use bnn.draws"
         )
-    return predictive(outputs)  # type: ignore[no-any-return]
+    return predictive(outputs)
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:

@@ -40,9 +40,11 @@ def functions(net: nn.Module, x: Tensor, samples: int) -> Tensor:
 def train(net: nn.Module, x: Tensor, y: Tensor, steps: int) -> None:
     noise = bnn.likelihoods.Gaussian(sd=NOISE, learn=False)
     named = list(net.named_parameters())
-    scales = [p for name, p in named if "._" in name]  # stored in log space: they need larger steps
+    scales = [p for name, p in named if "._" in name and "tril" not in name]  # stored in log space: larger steps
+    trils = [p for name, p in named if "tril" in name]
     others = [p for name, p in named if "._" not in name]
-    optimiser = torch.optim.Adam([{"params": others, "lr": 5e-3}, {"params": scales, "lr": 1e-2}])
+    groups = {5e-3: others, 1e-2: scales, 1e-3: trils}
+    optimiser = torch.optim.Adam([{"params": group, "lr": lr} for lr, group in groups.items() if group])
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for _ in range(steps):
         outputs = functions(net, x, 32)
@@ -56,7 +58,7 @@ def train(net: nn.Module, x: Tensor, y: Tensor, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="regression.png")
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=8000)
     args = parser.parse_args()
     torch.manual_seed(0)
     x, y = data()
@@ -73,7 +75,7 @@ def main() -> None:
         axis.plot(grid, mean, color="#1f4e8c", linewidth=1.8)
         axis.plot(grid, truth(grid), color="black", linewidth=1, linestyle=(0, (4, 2)))
         axis.plot(x, y, ".", color="#c8452b", markersize=3.5)
-        axis.set(title=f"{name}  ({bnn.parameter_count(net):,} parameters)", ylim=(-3, 3), xlim=(-1.6, 1.6))
+        axis.set(title=name, ylim=(-3, 3), xlim=(-1.6, 1.6))
         axis.spines[["top", "right"]].set_visible(False)
         print(name, "done", flush=True)
     path = pathlib.Path(args.out)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributions, nn
 
 import bnn
+from bnn.functional.linalg import pack_tril
 from bnn.likelihoods import Gaussian
 
 N, FEATURES, D_OUT = 20, 3, 2
@@ -35,7 +36,7 @@ def make_problem(weight_sd: float, bias_sd: float) -> Problem:
     x = torch.randn(N, FEATURES).double() @ torch.randn(FEATURES, FEATURES).double()  # correlated inputs
     phi = torch.cat([x, torch.ones(N, 1)], 1)
     y = phi @ torch.randn(D_IN, D_OUT).double() + NOISE * torch.randn(N, D_OUT)
-    prior_sds = torch.tensor([weight_sd] * FEATURES + [bias_sd]).double()
+    prior_sds = torch.tensor([weight_sd] * FEATURES + [bias_sd], dtype=torch.double)
     row = phi.T @ phi / NOISE**2 + torch.diag(prior_sds**-2)  # the posterior precision of one row of W
     mean = torch.linalg.solve(row, phi.T @ y / NOISE**2).T.flatten()
     covariance_y = NOISE**2 * torch.eye(N) + phi * prior_sds**2 @ phi.T
@@ -53,8 +54,10 @@ def moments(layer: Any) -> tuple[Tensor, Tensor]:
         tril = layer.scale_tril()[order.flatten()]
         return mean, tril @ tril.T
     row, col = layer.factors()
-    sigma = layer.prior_sd()
-    tril = sigma * torch.kron(row.A.T, col.A.T) @ layer.q.tril(layer)
+    sigma, tril = layer.prior_sd(), layer.q.tril(layer)
+    if not layer.options.whitened_u:
+        tril = torch.linalg.solve(torch.kron(row.L, col.L), tril)
+    tril = sigma * torch.kron(row.A.T, col.A.T) @ tril
     residual = torch.eye(len(mean)) - torch.kron(row.A.T @ row.A, col.A.T @ col.A)
     return mean, tril @ tril.T + (layer.lamda() * sigma) ** 2 * residual
 
@@ -71,12 +74,11 @@ def exact_elbo(layer: Any, problem: Problem) -> Tensor:
 def maximise_(layer: nn.Module, problem: Problem) -> None:
     """Trains the layer in place to the maximum of its exact ELBO."""
     optimiser = torch.optim.LBFGS(
-        layer.parameters(),
-        max_iter=2000,
-        max_eval=4000,
-        history_size=50,
-        tolerance_grad=1e-9,
-        tolerance_change=1e-14,
+        [p for p in layer.parameters() if p.requires_grad],
+        max_iter=1000,
+        history_size=100,
+        tolerance_grad=1e-7,
+        tolerance_change=1e-13,
         line_search_fn="strong_wolfe",
     )
 
@@ -106,9 +108,17 @@ def ffg() -> tuple[Any, Problem]:
 
 
 def inducing(**options: Any) -> tuple[Any, Problem]:
+    """M = d: with D = 1e-3 and orthogonal Z, u determines W up to 1e-6 of the prior variance."""
     problem = make_problem(weight_sd=0.7, bias_sd=0.7)
     sizes = {"inducing_rows": D_OUT, "inducing_cols": D_IN}
-    return make_layer("inducing", q_inducing="full", prior_sd=0.7, init_lamda=0.1, **sizes, **options), problem
+    layer = make_layer("inducing", q_inducing="full", prior_sd=0.7, init_lamda=0.1, **sizes, **options)
+    for z in (layer.z_row, layer.z_col):
+        nn.init.orthogonal_(z)
+    for parameter in (layer.z_row, layer.z_col, layer._d_row, layer._d_col):
+        parameter.requires_grad_(False)
+    with torch.no_grad():  # a start nearer to the posterior's sds than 1e-3, for LBFGS
+        layer._inducing_scale_tril.copy_(pack_tril(0.1 * torch.eye(D_OUT * D_IN)))
+    return layer, problem
 
 
 def inducing_unwhitened() -> tuple[Any, Problem]:
@@ -120,7 +130,7 @@ def assert_relative(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance * expected.abs().max().item())
 
 
-@pytest.mark.parametrize(("make", "tolerance"), [(fcg, 1e-4), (inducing, 2e-2), (inducing_unwhitened, 2e-2)])
+@pytest.mark.parametrize(("make", "tolerance"), [(fcg, 1e-5), (inducing, 1e-3), (inducing_unwhitened, 1e-3)])
 def test_the_exact_posterior_is_recovered(make, tolerance):
     layer, problem = make()
     before = exact_elbo(layer, problem)
@@ -148,16 +158,15 @@ def test_ffg_recovers_the_mean_field_optimum():
 
 
 @pytest.mark.parametrize("make", [fcg, ffg, inducing, inducing_unwhitened])
-@pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize(("trained", "samples"), [(True, 1), (False, 4)])
 def test_the_stochastic_elbo_is_unbiased(make, trained, samples):
     layer, problem = make()
     if trained:
         maximise_(layer, problem)
     elbo = bnn.ELBO(layer, num_data=N, likelihood=Gaussian(sd=NOISE, learn=False).double(), samples=samples)
     with torch.no_grad():
-        drawn = -N * torch.stack([elbo(problem.x, problem.y).loss for _ in range(2000 // samples)])
+        drawn = -N * torch.stack([elbo(problem.x, problem.y).loss for _ in range(1200 // samples)])
         exact = exact_elbo(layer, problem)
     standard_error = drawn.std() / len(drawn) ** 0.5
-    assert standard_error < (0.2 if trained else 0.02 * exact.abs())
+    assert standard_error < (0.1 if trained else 0.02 * exact.abs())  # so that the next line says something
     assert (drawn.mean() - exact).abs() < 5 * standard_error

@@ -103,8 +103,9 @@ class Draw:
 class _Current(threading.local):
     """Per thread: the open draw, and the seeds of all `frozen_draw` blocks around, innermost first."""
 
-    draw: Draw | None = None
-    seeds: tuple[Seeds, ...] = ()
+    def __init__(self) -> None:  # runs once per thread; attributes of the class would trip torch.compile
+        self.draw: Draw | None = None
+        self.seeds: tuple[Seeds, ...] = ()
 
 
 _current = _Current()
