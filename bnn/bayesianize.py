@@ -59,14 +59,14 @@ def bayesianize_(
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
+    if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
+        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
     if reference:
         network.load_state_dict(reference, strict=False)
     for plan in plans:
         plan.target.convert_(plan.layer, plan.options, plan.start)
     _leave_fast_paths_(network)
     mark_root_(network)
-    if left:
-        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
 
 
 def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:

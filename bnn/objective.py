@@ -55,8 +55,8 @@ class ELBO(nn.Module):
         num_data: number of training inputs.
         likelihood: a name (`"categorical"`, `"bernoulli"`, `"gaussian"`, `"heteroscedastic"`), an object of
             `bnn.likelihoods`, or any callable (output, target) -> negative log-likelihood: per datum (N,), (N, ...) to
-            be summed per datum, or a scalar, taken as the mean over the batch (`F.cross_entropy` as it is; for pixels or
-            tokens it needs `reduction="none"`, as its mean would go over them too).
+            be summed per datum, or a scalar, taken as the mean over the batch (`F.cross_entropy` as it is; for pixels
+            or tokens give it `reduction="none"`, or its mean goes over them too).
         samples: forward passes, each a draw from the posterior, that the data term averages.
         warmup, anneal: in epochs, or in whatever unit `epoch` is given.
         kl_weight: the final weight of the KL.

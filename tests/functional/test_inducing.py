@@ -62,6 +62,16 @@ def test_factor_in_float32_matches_a_float64_qr(M: int, d: int, size: float) -> 
     assert_close(got, qr_factors(z, diagonal), 1e-4)
 
 
+@pytest.mark.parametrize(("M", "d"), [(15, 16), (63, 64), (64, 64)])
+def test_factor_in_float32_with_a_nearly_dependent_row(M: int, d: int) -> None:
+    """Near M = d a random Z has a singular value of about 1/d: here the smallest is 2e-3, all others 1."""
+    row_vectors, col_vectors = (torch.linalg.qr(torch.randn(n, n)).Q for n in (M, d))
+    singular = torch.ones(M)
+    singular[-1] = 2e-3
+    z, diagonal = (row_vectors * singular) @ col_vectors[:M], torch.full((M,), 1e-3)
+    assert_close(factor(z, diagonal), qr_factors(z, diagonal), 1e-4)
+
+
 @pytest.mark.parametrize(("M", "d"), SIDES)
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_factor_identities(M: int, d: int, size: float) -> None:

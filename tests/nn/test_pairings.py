@@ -417,7 +417,11 @@ def test_vmap_over_stacked_networks(family: Family) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, in dynamo
-@every_family
+@pytest.mark.parametrize(
+    "family",
+    [f if f.id in ("ffg", "diagonal", "ensemble") else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES],
+    ids=ids(FAMILIES),
+)
 def test_compile_without_a_graph_break(family: Family) -> None:
     torch._dynamo.reset()
     net, x = small_net(family), torch.randn(2, 2, 4, 4)

@@ -1,0 +1,165 @@
+"""Draws and predictions: one function per draw, repeatable, even over members, whatever the batch size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import bnn
+from bnn.nn.members import even_members
+
+
+def network(inference: str = "inducing", **options: Any) -> nn.Sequential:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    scales = {"init_sd": 0.3} if inference in ("ffg", "fcg") else {"init_lamda": 0.3}
+    bnn.bayesianize_(net, inference, **scales, **options)
+    return net
+
+
+def images(n: int) -> Tensor:
+    return torch.randn(n, 1, 4, 4)
+
+
+@pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing"])
+def test_batches_and_generators_do_not_change_the_draws(inference: str) -> None:
+    net, x = network(inference).eval(), images(7)
+    whole = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(1))
+    parts = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(1), batch_size=3)
+    other = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(2))
+    assert whole.shape == (3, 7, 3)
+    assert torch.allclose(whole, parts, atol=1e-6)
+    assert not torch.allclose(whole, other)
+    assert not torch.allclose(whole[0], whole[1])
+
+
+def test_the_global_seed_repeats_draws_without_a_generator() -> None:
+    net, x = network().eval(), images(2)
+    torch.manual_seed(5)
+    first = bnn.draws(net, x, samples=2)
+    torch.manual_seed(5)
+    assert torch.equal(bnn.draws(net, x, samples=2), first)
+
+
+def test_a_draw_is_one_function_of_all_inputs() -> None:
+    net = network("ffg").eval()  # ffg would draw outputs, independently per input, in a plain forward
+    x = images(1).expand(6, -1, -1, -1)
+    outputs = bnn.draws(net, x, samples=4)
+    assert torch.allclose(outputs, outputs[:, :1].expand_as(outputs), atol=1e-6)
+
+
+@pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing"])
+def test_zero_samples_is_the_posterior_mean(inference: str) -> None:
+    net, x = network(inference).eval(), images(5)
+    conv, linear = net[0], net[4]
+    h = F.relu(net[1](F.conv2d(x, conv.weight, conv.bias))).flatten(1)
+    expected = F.linear(h, linear.weight, linear.bias)
+    assert torch.allclose(bnn.draws(net, x, samples=0), expected[None], atol=1e-6)
+    probs = bnn.predict(net, x, samples=0).probs
+    assert torch.allclose(probs, expected.softmax(1), atol=1e-6)
+
+
+def test_members_are_used_evenly() -> None:
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0)
+    outputs = bnn.draws(net, torch.ones(1, 2), samples=20)[:, 0]
+    distinct, counts = outputs.unique(dim=0, return_counts=True)
+    assert len(distinct) == 5
+    assert counts.tolist() == [4] * 5
+    assert sorted(even_members(net, 7)[:5]) == [0, 1, 2, 3, 4]
+    assert even_members(nn.Linear(2, 2), 3) == [None] * 3
+
+
+def test_predict_takes_the_uncertainty_apart() -> None:
+    """Against entropies computed by hand from the same draws."""
+    net, x = network(), images(6)
+    p = bnn.predict(net, x, samples=8, generator=torch.Generator().manual_seed(0))
+    net.eval()
+    probs = bnn.draws(net, x, samples=8, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    entropy = lambda q: -(q * q.log()).sum(-1)  # noqa: E731
+    assert torch.allclose(p.probs, probs.mean(0), atol=1e-6)
+    assert torch.allclose(p.total, entropy(probs.mean(0)), atol=1e-5)
+    assert torch.allclose(p.aleatoric, entropy(probs).mean(0), atol=1e-5)
+    assert torch.allclose(p.epistemic, p.total - p.aleatoric, atol=1e-5)
+    assert (p.epistemic > 0).all()
+
+
+def test_regression() -> None:
+    net, x = nn.Linear(3, 1), torch.randn(4, 3)
+    bnn.bayesianize_(net, "fcg", init_sd=0.5)
+    noise = bnn.likelihoods.Gaussian(sd=0.2, learn=False)
+    p = bnn.predict(net, x, samples=4000, likelihood=noise)
+    variance = 0.25 * (x.square().sum(1, keepdim=True) + 1)  # of w x + b with sds 0.5
+    assert torch.allclose(p.epistemic, variance, rtol=0.15)  # 4,000 draws: relative sd 0.022
+    assert torch.allclose(p.aleatoric, torch.full_like(variance, 0.04))
+    assert torch.allclose(p.mean, F.linear(x, net.weight, net.bias), atol=5 * math.sqrt(variance.max() / 4000))
+
+
+def test_predict_leaves_modes_gradients_and_statistics_alone() -> None:
+    net = network()
+    net.train()
+    net[2].eval()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    p = bnn.predict(net, images(4), samples=2)
+    assert [m.training for m in net] == [True, True, False, True, True]
+    assert not p.probs.requires_grad
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+
+
+class TwoInputs(nn.Module):
+    """Takes two tensors and returns a tuple with a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 3), nn.Linear(4, 3)
+
+    def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.a(left) + self.b(right), {"left": self.a(left)}
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_tuples_and_dicts_in_and_out(batch_size: int | None) -> None:
+    net = TwoInputs()
+    bnn.bayesianize_(net, "inducing")
+    left, right = torch.randn(5, 2), torch.randn(5, 4)
+    for x in ((left, right), {"left": left, "right": right}):
+        total, rest = bnn.draws(net, x, samples=3, batch_size=batch_size)
+        assert total.shape == rest["left"].shape == (3, 5, 3)
+    with pytest.raises(TypeError, match=r"use bnn\.draws"):
+        bnn.predict(net, (left, right), samples=2)
+
+
+def test_partly_converted_networks_work() -> None:
+    net = network()
+    plain = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    bnn.bayesianize_(plain, {"2": "fcg"})
+    assert bnn.predict(plain, torch.randn(3, 16), samples=4).probs.shape == (3, 2)
+    assert bnn.predict(net, images(3), samples=1).epistemic.max() == 0
+
+
+def test_mistakes() -> None:
+    net = network()
+    with pytest.raises(ValueError, match="samples must be an integer >= 0"):
+        bnn.draws(net, images(1), samples=-1)
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1"):
+        bnn.draws(net, images(1), samples=1, batch_size=0)
+    with pytest.raises(ValueError, match="convert it with"):
+        bnn.draws(nn.Linear(2, 2), torch.randn(1, 2))
+    with pytest.raises(TypeError, match="`predictive` method"):
+        bnn.predict(net, images(1), likelihood=F.cross_entropy)
+    with pytest.raises(ValueError, match="unknown likelihood"):
+        bnn.predict(net, images(1), likelihood="categorial")
+
+
+def test_set_sampling() -> None:
+    net = network()
+    bnn.set_sampling_(net, "weight")
+    with pytest.raises(ValueError, match="unknown sampling 'quick'; expected one of"):
+        bnn.set_sampling_(net, "quick")
+    assert net[0].options.sampling == "weight"
+    with pytest.raises(ValueError, match="no layer of this network"):
+        bnn.set_sampling_(network("ffg"), "weight")
