@@ -51,7 +51,8 @@ def bayesianize_(
     ['InducingLinear', 'ReLU', 'FCGLinear']
     """
     reference = dict(reference_state_dict or {})
-    _check_reference(network, reference)
+    if reference:
+        _check_reference(network, reference)
     if isinstance(inference, str):
         inference, options = {network: {"inference": inference, **options}}, {}
     if not isinstance(inference, Mapping):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from bnn import likelihoods
 from bnn.functional.linalg import at_least_float32
+from bnn.inputs import call
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
 from bnn.nn.draw import Draw, open_draw
@@ -142,11 +142,11 @@ class ELBO(nn.Module):
     def _outputs(self, x: Any) -> Iterator[Any]:
         """The network's output under each of `samples` draws; several draws use ensemble members evenly."""
         if self.samples == 1:
-            yield _call(self.net, x)
+            yield call(self.net, x)
             return
         for member in even_members(self.net, self.samples):
             with open_draw(Draw(root=self.net, member=member, pinned=True)):
-                output = _call(self.net, x)
+                output = call(self.net, x)
             yield output
 
     def extra_repr(self) -> str:
@@ -209,14 +209,6 @@ def _module_kl(module: Any, function_space: int | None) -> KL:
         return KL(u=kl, lamda=torch.zeros_like(kl))
     u, lamda = module.kl_parts()
     return KL(u, lamda if function_space is None else min(1.0, function_space / module.d_in) * lamda)
-
-
-def _call(net: nn.Module, x: Any) -> Any:
-    if isinstance(x, Mapping):
-        return net(**x)
-    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
-        return net(*x)
-    return net(x)
 
 
 def _mean(nll: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn.inputs import batches_of, call, join_outputs
 from bnn.nn.base import BayesianLayer
 from bnn.nn.draw import Draw, Seeds, open_draw
 from bnn.nn.inducing import InducingBase
@@ -47,12 +48,12 @@ def draws(
         raise ValueError(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_"
         )
-    batches = _batches(x, batch_size)
+    batches = batches_of(x, batch_size)
     outputs = []
     for draw in _open_draws(network, samples, generator):
         with open_draw(draw):
-            outputs.append(_join([_call(network, batch) for batch in batches], torch.cat))
-    return _join(outputs, torch.stack)
+            outputs.append(join_outputs([call(network, batch) for batch in batches], torch.cat))
+    return join_outputs(outputs, torch.stack)
 
 
 def predict(
@@ -117,47 +118,6 @@ def _open_draws(network: nn.Module, samples: int, generator: torch.Generator | N
     seeds = torch.randint(2**62, (samples,), generator=generator).tolist()
     for seed, member in zip(seeds, even_members(network, samples, generator), strict=True):
         yield Draw(root=network, seeds=Seeds(network, seed), member=member, pinned=True)
-
-
-def _batches(x: Any, size: int | None) -> list[Any]:
-    if size is None:
-        return [x]
-    if not isinstance(size, int) or size < 1:
-        raise ValueError(f"batch_size must be an integer >= 1 or None, got {size!r}")
-    n = len(_first_tensor(x))
-    return [_cut(x, start, size) for start in range(0, max(n, 1), size)]
-
-
-def _first_tensor(x: Any) -> Tensor:
-    parts = [x] if isinstance(x, Tensor) else list(x.values()) if isinstance(x, Mapping) else list(x)
-    tensor = next((part for part in parts if isinstance(part, Tensor)), None)
-    if tensor is None:
-        raise TypeError(f"expected a tensor, or a tuple or dict with one, got {type(x).__name__}")
-    return tensor
-
-
-def _cut(x: Any, start: int, size: int) -> Any:
-    if isinstance(x, Tensor):
-        return x[start : start + size]
-    if isinstance(x, Mapping):
-        return {name: _cut(part, start, size) for name, part in x.items()}
-    return tuple(_cut(part, start, size) for part in x) if isinstance(x, tuple | list) else x
-
-
-def _call(network: nn.Module, x: Any) -> Any:
-    if isinstance(x, Mapping):
-        return network(**x)
-    return network(*x) if isinstance(x, tuple | list) else network(x)
-
-
-def _join(parts: list[Any], join: Any) -> Any:
-    """Tensors joined by `join`, inside tuples and dicts."""
-    first = parts[0]
-    if isinstance(first, Mapping):
-        return {name: _join([part[name] for part in parts], join) for name in first}
-    if isinstance(first, tuple | list):
-        return tuple(_join(list(column), join) for column in zip(*parts, strict=True))
-    return join(parts)
 
 
 @contextmanager

@@ -173,18 +173,8 @@ def test_partial_conversion_touches_nothing_else() -> None:
     after = bitwise(net)
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert all(key.startswith("4") or key == "|attributes" for key in changed)
-    root = {key for key in after["|attributes"] if before["|attributes"].get(key) != after["|attributes"][key]}
-    assert (
-        root
-        == {
-            "_draw_hooks",
-            "_forward_hooks",
-            "_forward_pre_hooks",
-            "_forward_hooks_always_called",
-            "_forward_hooks_with_kwargs",
-        }
-        & root
-    )
+    root = {key for key, value in after["|attributes"].items() if before["|attributes"].get(key) != value}
+    assert root == {"_draw_hooks", "_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called"}
     assert bayesian(net) == ["4"]
 
 
@@ -202,7 +192,7 @@ def test_custom_modules_with_layers_used_as_functions() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.q, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
-            self.blocks = nn.ModuleDict({"x.y".replace(".", "_"): nn.Linear(4, 4)})
+            self.blocks = nn.ModuleDict({"x": nn.Linear(4, 4)})
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.scale * self.q(x)
@@ -341,14 +331,7 @@ def test_a_transformer_really_draws_in_evaluation(inference: str, masked: bool, 
     mask = torch.zeros(3, 5, dtype=torch.bool)
     mask[1, 3:] = True
     kwargs = {"src_key_padding_mask": mask} if masked else {}
-    with torch.no_grad():
-        torch.testing.assert_close(net(x, **kwargs), net(x, **kwargs))
-    net.train()
-    for module in net.modules():
-        if isinstance(module, nn.Dropout | nn.MultiheadAttention):
-            module.eval() if isinstance(module, nn.Dropout) else setattr(module, "dropout", 0.0)
-    want = net(x, **kwargs).detach()
-    net.eval()
+    want = net(x, **kwargs).detach()  # with gradients, so that torch takes the layers one by one
     (message,) = convert(net, inference, **({} if inference == "ffg" else {"inducing_rows": 9, "inducing_cols": 17}))
     assert "layers.0.self_attn (MultiheadAttention)" in message
     assert "layers.1.self_attn.out_proj" in message
@@ -368,7 +351,8 @@ def test_single_transformer_layers_really_draw() -> None:
         (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1),
         (nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 2),
     ):
-        convert(net.eval(), {"linear1": "ffg"}, init_sd=0.3)
+        holder = nn.ModuleDict({"net": net.eval()})  # a hook on the layer itself would switch the fast path off
+        convert(holder, {"net.linear1": "ffg"}, init_sd=0.3)
         assert bayesian(net) == ["linear1"]
         assert varies(net, *[torch.randn(2, 3, 8)] * inputs)
 
@@ -496,7 +480,8 @@ def test_ensembles_of_two_conversions_must_agree() -> None:
 def test_a_whole_reference_state_dict(family: str) -> None:
     trained, net = mlp(), mlp()
     trained(torch.randn(20, 4) + 3)  # moves the running statistics
-    trained.eval(), net.eval()
+    trained.eval()
+    net.eval()
     sizes = {"inducing_rows": 6, "inducing_cols": 6} if family == "inducing" else {}
     assert bnn.bayesianize_(net, family, trained.state_dict(), **sizes) is None
     set_noise_(net, 1e-9)

@@ -157,6 +157,23 @@ def test_ffg_recovers_the_mean_field_optimum():
     torch.testing.assert_close(exact_elbo(layer, problem).detach(), problem.log_evidence - gap, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [fcg, inducing, inducing_unwhitened])
+def test_draws_follow_the_exact_posterior(make):
+    layer, problem = make()
+    maximise_(layer, problem)
+    corners = torch.cat([torch.eye(FEATURES), torch.zeros(1, FEATURES)]).double()
+    with torch.no_grad():
+        outputs = torch.stack([layer(corners) for _ in range(2000)])  # column by column: weight + bias, then bias
+    W = torch.cat([outputs[:, :-1] - outputs[:, -1:], outputs[:, -1:]], 1).mT.flatten(1)
+    covariance = torch.linalg.inv(problem.precision)
+    variances = covariance.diagonal()
+    assert ((W.mean(0) - problem.mean).abs() < 5 * (variances / len(W)).sqrt()).all()
+    error = ((variances[:, None] * variances + covariance.square()) / len(W)).sqrt()  # one standard error
+    assert ((W.T.cov() - covariance).abs() < 5 * error).all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [fcg, ffg, inducing, inducing_unwhitened])
 @pytest.mark.parametrize(("trained", "samples"), [(True, 1), (False, 4)])
 def test_the_stochastic_elbo_is_unbiased(make, trained, samples):

@@ -463,7 +463,7 @@ def test_parametrized_and_weight_sharing_layers(saved):
     net.reader.weight = net[3].weight
     other = plain()
     other.add_module("reader", nn.Linear(16, 3, bias=False))
-    bnn.bayesianize_(other, {other[3]: "ffg"})
+    bnn.bayesianize_(other, {other[0]: "ffg", other[3]: "ffg"})
     bnn.save(other, saved)
     refused(net, saved, ValueError, "another module uses the same weight")
 

@@ -360,6 +360,17 @@ def test_an_interrupted_forward_does_not_poison_later_ones() -> None:
     assert draw_module._current.draw is None
 
 
+@pytest.mark.xfail(strict=True, reason="torch runs no hook on Ctrl-C: the draw stays open until its root runs again")
+def test_a_layer_on_its_own_after_an_interrupted_forward() -> None:
+    net, x = noisy(nn.Sequential(nn.Linear(3, 2), Fails())), torch.ones(1, 3)
+    net[1].error = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        net(x)
+    first, second = net[0](x), net[0](x)
+    draw_module._current.draw = None
+    assert not torch.equal(first, second)
+
+
 def test_threads_are_independent() -> None:
     net, x = noisy(Twice()), torch.ones(1, 3)
     inside, done = threading.Event(), threading.Event()

@@ -1,0 +1,54 @@
+"""What goes into a network and comes out of it: a tensor, or a tuple or dict of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+
+def call(network: nn.Module, x: Any) -> Any:
+    """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
+    if isinstance(x, Mapping):
+        return network(**x)
+    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
+        return network(*x)
+    return network(x)
+
+
+def batches_of(x: Any, size: int | None) -> list[Any]:
+    """`x` in parts of `size` along dimension 0; None is one part."""
+    if size is None:
+        return [x]
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"batch_size must be an integer >= 1 or None, got {size!r}")
+    n = len(_first_tensor(x))
+    return [_cut(x, start, size) for start in range(0, max(n, 1), size)]
+
+
+def join_outputs(parts: list[Any], join: Any) -> Any:
+    """Tensors joined by `join` (`torch.cat`, `torch.stack`), also inside tuples and dicts."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {name: join_outputs([part[name] for part in parts], join) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(join_outputs(list(column), join) for column in zip(*parts, strict=True))
+    return join(parts)
+
+
+def _first_tensor(x: Any) -> Tensor:
+    parts = [x] if isinstance(x, Tensor) else list(x.values()) if isinstance(x, Mapping) else list(x)
+    tensor = next((part for part in parts if isinstance(part, Tensor)), None)
+    if tensor is None:
+        raise TypeError(f"expected a tensor, or a tuple or dict with one, got {type(x).__name__}")
+    return tensor
+
+
+def _cut(x: Any, start: int, size: int) -> Any:
+    if isinstance(x, Tensor):
+        return x[start : start + size]
+    if isinstance(x, Mapping):
+        return {name: _cut(part, start, size) for name, part in x.items()}
+    return tuple(_cut(part, start, size) for part in x) if isinstance(x, tuple | list) else x

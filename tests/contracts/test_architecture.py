@@ -1,0 +1,139 @@
+"""Imports point one way, nothing heavy comes with `import bnn`, no family knows another."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
+
+# cli -> train, report, data -> bayesianize, objective, ... -> nn -> distributions -> functional
+LEVELS = {"functional": 0, "distributions": 1, "nn": 2, "train": 4, "report": 4, "data": 4, "cli": 5}
+OTHERS = 3  # every other module of the package
+
+
+def module_name(path: pathlib.Path) -> str:
+    parts = ["bnn", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(name: str) -> Iterator[str]:
+    """The absolute names of all modules that module `name` imports, inside functions too."""
+    path = SOURCES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            up = package.split(".")[: len(package.split(".")) - (node.level - 1)] if node.level else []
+            base = ".".join([*up, *([node.module] if node.module else [])])
+            for alias in node.names:  # `from bnn import nn` imports bnn.nn
+                yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in SOURCES else base
+
+
+def level(name: str) -> int:
+    parts = name.split(".")
+    return LEVELS.get(parts[1], OTHERS) if len(parts) > 1 else 9  # bnn/__init__.py may import all
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_imports_point_one_way(name: str) -> None:
+    ours = [other for other in imported(name) if other.split(".")[0] == "bnn"]
+    wrong = [other for other in ours if level(other) > level(name)]
+    assert not wrong, f"{name} imports {wrong} from further up"
+
+
+def test_imports_have_no_cycle() -> None:
+    """Packages' `__init__` aside, which gather their modules' names."""
+    graph = {name: {o for o in imported(name) if o in SOURCES and o != name} for name in SOURCES}
+    modules = {name for name in SOURCES if SOURCES[name].name != "__init__.py"}
+    seen: dict[str, int] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert seen.get(name) != 1, f"a cycle: {' -> '.join([*path, name])}"
+        if name in seen:
+            return
+        seen[name] = 1
+        for other in graph[name] & modules:
+            visit(other, (*path, name))
+        seen[name] = 2
+
+    for name in modules:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("bnn.functional")])
+def test_functional_imports_only_torch(name: str) -> None:
+    tops = {other.split(".")[0] for other in imported(name)}
+    assert tops - set(sys.stdlib_module_names) <= {"torch", "bnn"}
+    assert all(other.startswith("bnn.functional") for other in imported(name) if other.split(".")[0] == "bnn")
+
+
+def test_no_family_and_no_layer_type_knows_another() -> None:
+    families = {"bnn.nn.ffg", "bnn.nn.fcg", "bnn.nn.inducing"}
+    layer_types = {"bnn.nn.linear", "bnn.nn.conv"}
+    for name in families | layer_types:
+        assert not set(imported(name)) & ((families | layer_types) - {name}), name
+    joining = {name for name in SOURCES if set(imported(name)) & layer_types}
+    assert joining == {"bnn.nn.pairings"}
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_sources_keep_off(name: str) -> None:
+    tree = ast.parse(SOURCES[name].read_text())
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert "__subclasses__" not in attributes  # joining is one visible line in pairings
+    assert "pickle" not in {other.split(".")[0] for other in imported(name)}
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert not calls & {"torch.load", "torch.save", "eval", "exec"}
+
+
+IN_A_NEW_PROCESS = """
+import json, sys, numpy, torch, torch.distributions, safetensors, safetensors.torch
+torch.manual_seed(0)
+before, state = set(sys.modules), torch.get_rng_state()
+import bnn
+new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
+same = torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
+same = same and torch.get_default_dtype() == torch.float32
+print(json.dumps({"new": new, "all": sorted({name.split(".")[0] for name in sys.modules}), "same": same}))
+"""
+
+
+@pytest.fixture(scope="module")
+def after_import() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_import_bnn_loads_torch_numpy_and_safetensors_only(after_import: dict[str, Any]) -> None:
+    third_party = set(after_import["new"]) - set(sys.stdlib_module_names) - {"bnn"}
+    assert third_party <= {"torch", "numpy", "safetensors", "typing_extensions"}
+
+
+def test_import_bnn_loads_nothing_heavy(after_import: dict[str, Any]) -> None:
+    heavy = "sklearn matplotlib pandas scipy torchmetrics lightning pytorch_lightning accelerate transformers pyro"
+    heavy += " torchvision typer rich click PIL tqdm hypothesis pytest"
+    assert not set(heavy.split()) & set(after_import["all"])
+
+
+def test_import_bnn_changes_no_global_state(after_import: dict[str, Any]) -> None:
+    assert after_import["same"]
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()
