@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.draw import mark_root_
+from bnn.nn.memory import refuse_beyond_memory
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
 from bnn.selection import Choice, Inference, select
@@ -60,12 +62,15 @@ def bayesianize_(
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
+    _check_memory(plans)
+    starts = [_start(plan) for plan in plans]
+    _check_ensembles(network, plans, starts)
     if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
         warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
     if reference:
         network.load_state_dict(reference, strict=False)
-    for plan in plans:
-        plan.target.convert_(plan.layer, plan.options, plan.start)
+    for plan, start in zip(plans, starts, strict=True):
+        plan.target.convert_(plan.layer, plan.options, start)
     _leave_fast_paths_(network)
     mark_root_(network)
 
@@ -91,7 +96,13 @@ class _Plan(NamedTuple):
     layer: nn.Module
     target: type[BayesianLayer]
     options: Options
-    start: Start
+    weights: Weights
+
+
+def _start(plan: _Plan) -> Start:
+    """Where the posterior of one layer starts."""
+    with _naming(plan.name):
+        return plan.target.start(plan.weights, plan.options)
 
 
 def _plan(
@@ -119,15 +130,11 @@ def _plan(
             continue
         target = pairing(family, type(layer))
         known = target.options_type.names()
-        try:
-            parsed = target.options_type.parse(
-                target.family, {k: v for k, v in defaults.items() if k in known} | options
-            )
-            start = target.start(_weights_to_keep(network, layer, reference), parsed)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"layer {name or 'the network'!r}: {error}") from error
-        plans.append(_Plan(name, layer, target, parsed, start))
-    _check_ensembles(network, plans)
+        chosen = {k: v for k, v in defaults.items() if k in known} | options
+        with _naming(name):
+            parsed = target.options_type.parse(target.family, chosen)
+        weights = _weights_to_keep(network, layer, reference)
+        plans.append(_Plan(name, layer, target, parsed, weights))
     return plans, left
 
 
@@ -193,10 +200,31 @@ def _option_names(family: str, layer_type: type[nn.Module]) -> list[str]:
         return []
 
 
-def _check_ensembles(network: nn.Module, plans: list[_Plan]) -> None:
+def _check_memory(plans: list[_Plan]) -> None:
+    """Refuses layers that do not fit in memory, one by one or together."""
+    for plan in plans:
+        with _naming(plan.name):
+            plan.target.refuse_beyond_memory(plan.weights)
+    hungry = [plan for plan in plans if plan.target.memory_needed(plan.weights)]
+    if hungry:
+        total = sum(plan.target.memory_needed(plan.weights) for plan in hungry)
+        what = f"{len(hungry)} layers with a full covariance each ({hungry[0].name!r}, ...)"
+        refuse_beyond_memory(total, hungry[0].weights.weight.device, what)
+
+
+@contextmanager
+def _naming(layer: str) -> Iterator[None]:
+    """Errors inside the block name the layer."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"layer {layer or 'the network'!r}: {error}") from error
+
+
+def _check_ensembles(network: nn.Module, plans: list[_Plan], starts: list[Start]) -> None:
     """One mixture over the whole network: all ensembles have one size."""
     posteriors = {name: vars(module).get("q") for name, module in network.named_modules()}  # converted earlier
-    posteriors |= {plan.name: plan.start.objects.get("q") for plan in plans}
+    posteriors |= {plan.name: start.objects.get("q") for plan, start in zip(plans, starts, strict=True)}
     sizes = {name: q.size for name, q in posteriors.items() if isinstance(q, Ensemble)}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"all layers of an ensemble show the same member, so ensemble_size must agree; got {sizes}")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn.nn.base import Weights
+from bnn.nn.draw import mark_root_
 from bnn.nn.inducing import Inducing, InducingBase, InducingOptions
 from bnn.nn.matrix import OutputFirst
 from bnn.nn.q_inducing import GlobalSlice, QInducing
@@ -109,6 +110,7 @@ def register_global_inducing_weights_(
         layer.q = GlobalSlice(module, cat_dim, first, length)
         first += length
     network.add_module(NAME, module)
+    mark_root_(network)  # one V per forward of what it was registered on
     return GlobalInducingHandle(network, own)
 
 

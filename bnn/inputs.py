@@ -25,7 +25,7 @@ def batches_of(x: Any, size: int | None) -> list[Any]:
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"batch_size must be an integer >= 1 or None, got {size!r}")
     n = len(_first_tensor(x))
-    return [_cut(x, start, size) for start in range(0, max(n, 1), size)]
+    return [_cut(x, n, start, size) for start in range(0, max(n, 1), size)]
 
 
 def join_outputs(parts: list[Any], join: Any) -> Any:
@@ -46,9 +46,10 @@ def _first_tensor(x: Any) -> Tensor:
     return tensor
 
 
-def _cut(x: Any, start: int, size: int) -> Any:
+def _cut(x: Any, n: int, start: int, size: int) -> Any:
+    """Rows start to start + size of every tensor with n rows; what has another length goes along whole."""
     if isinstance(x, Tensor):
-        return x[start : start + size]
+        return x[start : start + size] if x.ndim and len(x) == n else x
     if isinstance(x, Mapping):
-        return {name: _cut(part, start, size) for name, part in x.items()}
-    return tuple(_cut(part, start, size) for part in x) if isinstance(x, tuple | list) else x
+        return {name: _cut(part, n, start, size) for name, part in x.items()}
+    return tuple(_cut(part, n, start, size) for part in x) if isinstance(x, tuple | list) else x

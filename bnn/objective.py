@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bnn import likelihoods
 from bnn.functional.linalg import at_least_float32
+from bnn.global_inducing import GlobalInducing
 from bnn.inputs import call
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
@@ -141,10 +142,7 @@ class ELBO(nn.Module):
 
     def _outputs(self, x: Any) -> Iterator[Any]:
         """The network's output under each of `samples` draws; several draws use ensemble members evenly."""
-        if self.samples == 1:
-            yield call(self.net, x)
-            return
-        for member in even_members(self.net, self.samples):
+        for member in even_members(self.net, self.samples) if self.samples > 1 else [None]:
             with open_draw(Draw(root=self.net, member=member, pinned=True)):
                 output = call(self.net, x)
             yield output
@@ -208,7 +206,9 @@ def _module_kl(module: Any, function_space: int | None) -> KL:
         kl = module.kl_divergence()
         return KL(u=kl, lamda=torch.zeros_like(kl))
     u, lamda = module.kl_parts()
-    return KL(u, lamda if function_space is None else min(1.0, function_space / module.d_in) * lamda)
+    if function_space is None or isinstance(module, GlobalInducing):  # V acts on no inputs
+        return KL(u, lamda)
+    return KL(u, min(1.0, function_space / module.d_in) * lamda)
 
 
 def _mean(nll: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +32,8 @@ def draws(
         x: the input (N, ...), or a tuple (positional) or dict (keyword arguments) of inputs.
         samples: K; ensemble members are used evenly. 0 is one pass at the posterior mean, of shape (1, N, ...).
         generator: makes the draws repeatable; the same generator state gives the same draws for any `batch_size`.
-        batch_size: how many inputs to run at a time; None runs all at once.
+        batch_size: how many inputs to run at a time; None runs all at once. Of several inputs, tensors as long as the
+            first are cut along dimension 0, others are passed whole.
 
     Returns:
         A tensor, or a tuple or dict of tensors if that is what the network returns.
@@ -42,7 +44,7 @@ def draws(
     >>> bnn.draws(net, torch.randn(5, 3), samples=4).shape
     torch.Size([4, 5, 2])
     """
-    if not isinstance(samples, int) or samples < 0:
+    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
     if not any(isinstance(module, BayesianLayer) for module in network.modules()):
         raise ValueError(
@@ -70,7 +72,8 @@ def predict(
 
     Args:
         x, samples, generator, batch_size: as for `bnn.draws`.
-        likelihood: "categorical", "bernoulli", "gaussian", "heteroscedastic", or a likelihood object.
+        likelihood: "categorical", "bernoulli", "heteroscedastic", or a likelihood object. For Gaussian noise pass the
+            one that was trained, `elbo.likelihood`: it holds the noise.
 
     Returns:
         For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
@@ -82,16 +85,17 @@ def predict(
     >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
     torch.Size([5, 2])
     """
+    if likelihood == "gaussian":
+        warnings.warn("'gaussian' by name has noise of sd 1; pass the trained one, elbo.likelihood", stacklevel=2)
     predictive = getattr(likelihoods.get(likelihood), "predictive", None)
     if predictive is None:
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
     with torch.no_grad(), _evaluating(network):
         outputs = draws(network, x, samples, generator, batch_size)
-    if not isinstance(outputs, Tensor):
-        raise TypeError(
-            f"predict needs one output tensor, the network returns a {type(outputs).__name__}: use bnn.draws"
-        )
-    return predictive(outputs)
+        if not isinstance(outputs, Tensor):
+            kind = type(outputs).__name__
+            raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
+        return predictive(outputs)
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:

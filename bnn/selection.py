@@ -1,8 +1,8 @@
 """Which layer of a network gets which posterior: resolves the `inference` argument of `bayesianize_`.
 
 Keys of an inference dict name modules, in order of precedence: the module object, its name, its index among
-`network.named_modules()`, a negative index, its class, its class name, a glob pattern on its name. A key that names a
-container covers every layer below it that no more specific key names.
+`network.named_modules()`, a negative index, its class, its class name, a glob pattern on its name (of several, the one
+with more literal characters). A key that names a container covers every layer below it that no more specific key names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -46,12 +47,18 @@ def select(network: nn.Module, inference: Mapping[Key, Any]) -> list[Choice]:
             known = [layer_type.__name__ for layer_type in layer_types()]
             kinds = sorted({type(module).__name__ for module in named})
             raise ValueError(f"inference key {_show(key)} names {kinds}, with nothing to convert: no layer of {known}")
-    chosen = []
+    chosen, unused = [], {key: entry for key, entry in entries.items() if entry is not None}
     for name, module in network.named_modules():
         key = tree.covering_key(entries, module)
+        if key is not None and isinstance(module, tuple(layer_types())):
+            unused.pop(key[0], None)
         entry = None if key is None else entries[key[0]]
         if entry is not None:
             chosen.append(Choice(name, module, *entry))
+    if unused:
+        shadowed = ", ".join(map(_show, unused))
+        message = f"inference keys without effect: {shadowed}; other keys name their layers more specifically"
+        warnings.warn(message, UserWarning, stacklevel=3)
     return chosen
 
 
@@ -99,7 +106,7 @@ class _Tree:
         for node in [module, *self.containers(module)]:
             ranked = [(rank, key) for key in keys if (rank := self.rank(key, node)) is not None]
             if ranked:
-                return (min(ranked, key=lambda pair: pair[0])[1],)
+                return (min(ranked, key=lambda pair: (pair[0], -_literal(pair[1])))[1],)
         return None
 
     def containers(self, module: nn.Module) -> list[nn.Module]:
@@ -126,6 +133,11 @@ def _as_index(key: Key) -> int | None:
     if isinstance(key, int) and not isinstance(key, bool):
         return key
     return int(key) if isinstance(key, str) and re.fullmatch(r"-?\d+", key) else None  # JSON has no integer keys
+
+
+def _literal(key: Key) -> int:
+    """How many characters of a glob are no wildcards: of two that match, the one with more is more specific."""
+    return len(re.sub(r"\[.*?\]|[*?]", "", key)) if isinstance(key, str) and _is_glob(key) else 0
 
 
 def _is_glob(key: str) -> bool:

@@ -163,6 +163,7 @@ def main() -> None:
             sqrt_width_scaling=True,
             init_lamda=0.2,
             max_lamda=0.2,
+            max_sd_u=0.3,
         )
         elbo = bnn.ELBO(twin, num_data=len(training[0]), likelihood="categorical")
         train("inducing twin", twin, lambda x, y: elbo(x, y).loss, training, args.epochs, bar)

@@ -200,3 +200,25 @@ def test_networks_it_does_not_fit() -> None:
     twice = converted()
     with pytest.raises(ValueError, match="already"):
         bnn.register_global_inducing_weights_(twice, 2, 2)
+
+
+def test_one_V_per_forward_of_a_network_joined_from_halves() -> None:
+    halves = [nn.Linear(3, 3), nn.Linear(3, 3)]
+    for half in halves:
+        bnn.bayesianize_(half, "inducing", inducing_rows=2, inducing_cols=2)
+    net = nn.Sequential(*halves)
+    bnn.register_global_inducing_weights_(net, 2, 2)
+    drawn: list[Tensor] = []
+    sample = net._global_inducing_module.sample_weights
+    net._global_inducing_module.sample_weights = lambda draw: drawn.append(draw) or sample(draw)
+    net(torch.randn(2, 3))
+    assert len(drawn) == 1
+
+
+def test_the_function_space_bound_leaves_V_alone() -> None:
+    net = converted()
+    x, y = torch.randn(2, 2, 4, 4).double(), torch.tensor([0, 1])
+    out = bnn.ELBO(net, num_data=2, likelihood="categorical", function_space=True)(x, y)
+    module = net._global_inducing_module
+    layer_parts = sum(min(1, 2 / layer.d_in) * layer.kl_parts().lamda for layer in layers(net))
+    assert torch.allclose(2 * out.kl_lamda, module.kl_parts().lamda + layer_parts)

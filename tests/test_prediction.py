@@ -163,3 +163,55 @@ def test_set_sampling() -> None:
     assert net[0].options.sampling == "weight"
     with pytest.raises(ValueError, match="no layer of this network"):
         bnn.set_sampling_(network("ffg"), "weight")
+
+
+def test_regression_without_gradients_and_with_the_learned_noise() -> None:
+    net, x = nn.Linear(3, 1), torch.randn(4, 3)
+    bnn.bayesianize_(net, "inducing")
+    elbo = bnn.ELBO(net, num_data=4, likelihood=bnn.likelihoods.Gaussian(sd=0.05))
+    p = bnn.predict(net, x, samples=3, likelihood=elbo.likelihood)
+    assert not p.total.requires_grad
+    assert torch.allclose(p.aleatoric, torch.tensor(0.0025))
+    with pytest.warns(UserWarning, match=r"pass the trained one, elbo\.likelihood"):
+        bnn.predict(net, x, samples=3, likelihood="gaussian")
+
+
+def test_one_output_is_no_class_probability() -> None:
+    net = nn.Linear(3, 1)
+    bnn.bayesianize_(net, "inducing")
+    with pytest.raises(ValueError, match="C >= 2 classes"):
+        bnn.predict(net, torch.randn(4, 3), samples=2)
+
+
+def test_inputs_of_another_length_go_along_whole() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+            return super().forward(x) * scale
+
+    net = nn.Sequential()
+    net.add_module("inner", nn.Linear(3, 2))
+    bnn.bayesianize_(net, "inducing")
+    scaled = Scaled(2, 2)
+    net.forward = lambda x, scale: scaled(net.inner(x), scale)
+    x, scale = torch.randn(5, 3), torch.tensor([1.0, 2.0])
+    seeded = lambda: torch.Generator().manual_seed(0)  # noqa: E731
+    whole = bnn.draws(net, (x, scale), samples=2, generator=seeded())
+    assert torch.allclose(bnn.draws(net, (x, scale), samples=2, generator=seeded(), batch_size=2), whole, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # dynamo's own: seeded generators break its graphs
+@pytest.mark.parametrize("q", ["diagonal", "ensemble"])
+def test_compiled_networks(q: str) -> None:
+    net, x = network(q_inducing=q).eval(), images(4)
+    compiled = torch.compile(net, backend="eager")
+    seeded = lambda: torch.Generator().manual_seed(3)  # noqa: E731
+    assert torch.allclose(bnn.draws(compiled, x, 3, seeded()), bnn.draws(net, x, 3, seeded()), atol=1e-6)
+    assert bnn.predict(compiled, x, samples=4).probs.shape == (4, 3)
+    elbo = bnn.ELBO(compiled, num_data=4, likelihood="categorical", samples=2)
+    assert torch.isfinite(elbo(x, torch.tensor([0, 1, 2, 0])).loss)
+    with bnn.frozen_draw(compiled, 5):
+        frozen = compiled(x)
+        assert torch.equal(compiled(x), frozen)
+    with bnn.frozen_draw(net, 5):
+        assert torch.allclose(net(x), frozen, atol=1e-6)

@@ -82,6 +82,7 @@ def test_every_kind_of_key() -> None:
         assert chosen(net, {key: "ffg"}) == dict.fromkeys(names, "ffg"), key
 
 
+@pytest.mark.filterwarnings("ignore:inference keys without effect")
 def test_precedence_on_one_layer() -> None:
     net = Net()
     keys: list[Any] = [net.body[1].fc, "body.1.fc", 11, -4, nn.Linear, "Linear", "body.1.f*"]
@@ -101,6 +102,7 @@ def test_any_key_on_a_layer_beats_any_key_on_its_containers() -> None:
             assert got["body.1.conv"] == "fcg"
 
 
+@pytest.mark.filterwarnings("ignore:inference keys without effect")
 def test_the_nearest_container_wins() -> None:
     net = Net()
     assert chosen(net, {net: "ffg", "body": "fcg", "body.1": "inducing"}) == everything("ffg") | {
@@ -226,3 +228,15 @@ def test_a_parameter_is_no_key() -> None:
     with pytest.raises(TypeError, match="inference must be a family name or a dict, got list"):
         bnn.bayesianize_(net, ["ffg"])  # type: ignore[arg-type]
     assert torch.is_tensor(net.stem.weight)
+
+
+def test_keys_without_effect_are_named():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with pytest.warns(UserWarning, match=r"keys without effect: '0\*'"):
+        bnn.bayesianize_(net, {nn.Linear: "ffg", "0*": "fcg"})
+
+
+def test_the_more_literal_glob_wins():
+    net = nn.ModuleDict({"enc": nn.Sequential(nn.Linear(2, 2)), "dec": nn.Linear(2, 2)})
+    bnn.bayesianize_(net, {"*": "ffg", "enc.*": "fcg"})
+    assert (net["enc"][0].family, net["dec"].family) == ("fcg", "ffg")

@@ -1,4 +1,4 @@
-"""Closed-form KL divergences between Gaussians, in nats."""
+"""Gaussians: noise, whitening, and closed-form KL divergences in nats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ TrilPair = tuple[Tensor, Tensor]  # (L_r, L_c) of a matrix normal MN(0, L_r L_r^
 
 def standard_normal(*shape: int, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard normal noise of `shape`, of the type and on the device of `like`."""
+    if generator is None:  # torch.compile takes symbolic sizes without the argument only
+        return torch.randn(shape, dtype=like.dtype, device=like.device)
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 

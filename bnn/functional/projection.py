@@ -39,11 +39,27 @@ def project(W: Tensor, m_out: int, m_in: int, sigma: float, d_row: Tensor, d_col
     if not W.is_meta and not bool(torch.isfinite(W).all()):
         raise ValueError(f"the weights to keep, {tuple(W.shape)} as a matrix, hold NaN or inf: repair them first")
     start = random_start(W.shape[0], W.shape[1], m_out, m_in, like=W.double())
-    B, S, Q = torch.linalg.svd(W.double(), full_matrices=False)
-    k = min(m_out, m_in, len(S))
+    B, S, Q = truncated_svd(W.double(), k := min(m_out, m_in, *W.shape))
     z_row, z_col = start.z_row, start.z_col
-    z_row[:k], z_col[:k] = B[:, :k].mT, Q[:k]
+    z_row[:k], z_col[:k] = B.mT, Q
     row, col = factor(z_row, d_row.double()), factor(z_col, d_col.double())
-    truncated = (B[:, :k] * S[:k]) @ Q[:k]
+    truncated = (B * S) @ Q
     u = torch.linalg.pinv(row.A.mT) @ (truncated / sigma) @ torch.linalg.pinv(col.A)
     return Projection(*(part.to(W.dtype) for part in (z_row, z_col, u)))
+
+
+def truncated_svd(W: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """B (n, k), S (k,), Q (k, m) with B S Q the best rank-k approximation of W (n, m); fast where k is small.
+
+    For k well below both sides, by the eigenvectors of the smaller Gram matrix, unless S falls by more than 1e-6 within
+    the k, which that could not resolve.
+    """
+    if 4 * k <= min(W.shape) and not W.is_meta:
+        wide = W if W.shape[0] <= W.shape[1] else W.mT
+        vectors = torch.linalg.eigh(wide @ wide.mT).eigenvectors[:, -k:].flip(-1)  # (smaller side, k)
+        other, S, rotation = torch.linalg.svd(wide.mT @ vectors, full_matrices=False)
+        vectors = vectors @ rotation.mT
+        if bool(S[-1] > 1e-6 * S[0]):
+            return (vectors, S, other.mT) if wide is W else (other, S, vectors.mT)
+    B, S, Q = torch.linalg.svd(W, full_matrices=False)
+    return B[:, :k], S[:k], Q[:k]

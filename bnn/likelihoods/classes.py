@@ -87,7 +87,7 @@ class Categorical(Likelihood):
         if output.ndim < 2 or output.shape[1] < 2:
             raise ValueError(
                 f"output has shape {tuple(output.shape)}, expected (N, C, ...) with C >= 2 classes along dimension 1; "
-                "for a single logit per label use Bernoulli"
+                "for a single logit per label use Bernoulli, for real targets Gaussian"
             )
         if self.class_weights is not None and len(self.class_weights) != output.shape[1]:
             raise ValueError(f"{len(self.class_weights)} class_weights, but the output has {output.shape[1]} classes")
@@ -102,6 +102,7 @@ class Categorical(Likelihood):
         """
         if outputs.ndim < 3:
             raise ValueError(f"outputs have shape {tuple(outputs.shape)}, expected (K, N, C, ...): K draws first")
+        self._check_classes(outputs[0])
         log_probs = F.log_softmax(at_least_float32(outputs), dim=2)
         return ClassPrediction(log_probs.exp().mean(0), *_information(log_probs, dim=2))
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from bnn.nn.draw import Draw, current_draw
 from bnn.nn.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class KL(NamedTuple):
@@ -68,6 +70,15 @@ class BayesianLayer(nn.Module):
     def start(cls, weights: Weights, options: Any) -> Start:
         """The tensors of the posterior from the weights to keep; changes no layer."""
         raise NotImplementedError
+
+    @classmethod
+    def memory_needed(cls, weights: Weights) -> int:
+        """Bytes that training takes, where it is so much that it is asked before anything is allocated; else 0."""
+        return 0
+
+    @classmethod
+    def refuse_beyond_memory(cls, weights: Weights) -> None:
+        """Raises ValueError, with the size, where `memory_needed` exceeds the memory there is."""
 
     def mean_weights(self) -> Weights:
         """The posterior mean."""
@@ -146,7 +157,7 @@ class BayesianLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The output under a draw from the posterior: a different one at every call of the network."""
-        draw = current_draw(self)
+        draw = current_draw()
         return self.dense_output(input, draw) if draw.at_mean else self.output(input, draw)
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:

@@ -1,12 +1,13 @@
 """One forward, one draw: what the layers of a network must agree on, for exactly as long as a forward lasts.
 
 A `Draw` is opened by a hook on the root (put there by `bayesianize_`) or by `bnn.predict`, and closed when the forward
-returns or raises. Layers ask it for their weights, so that a layer that runs twice in a forward shows the same function
+returns or raises. Layers ask it for their weights, so that a layer that runs twice in a forward shows the same weights
 twice, and every layer shows the same ensemble member. A layer called on its own draws on its own.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,14 +25,15 @@ class Seeds:
 
     def __init__(self, network: nn.Module, seed: int) -> None:
         self.seed = seed
-        self._index = {module: i for i, module in enumerate(network.modules())}
+        self._kept = network  # so that no other module takes over an id
+        self._index = {id(module): i for i, module in enumerate(unwrapped(network).modules())}
 
     def __contains__(self, module: nn.Module) -> bool:
-        return module in self._index
+        return id(module) in self._index
 
     def generator(self, module: nn.Module | None, device: torch.device | str) -> torch.Generator:
         """The generator of a layer, or of what all layers share (None), always at its start."""
-        index = 0 if module is None else 1 + self._index[module]
+        index = 0 if module is None else 1 + self._index[id(module)]
         state = np.random.SeedSequence([self.seed % 2**64, index]).generate_state(1, np.uint32)
         return torch.Generator(device).manual_seed(int(state[0]))
 
@@ -55,11 +57,13 @@ class Draw:
         pinned: bool = False,
         at_mean: bool = False,
     ) -> None:
-        self.root = root
+        self.root = root if root is None else unwrapped(root)
         self.at_mean = at_mean
         self.seeds = seeds
         self.pinned = pinned
+        self.depth = 1  # how often the root is running: it may call itself
         self.outer: Draw | None = None
+        self._scope = frozenset(map(id, self.root.modules())) if self.root is not None and pinned else None
         self._member = member
         self._members: dict[tuple[int, Seeds | None], Tensor] = {}
         self._drawn: dict[nn.Module, Any] = {}
@@ -86,18 +90,28 @@ class Draw:
 
     def member(self, module: nn.Module, size: int) -> Tensor:
         """The index (1,) of the ensemble member that all layers with `size` members show in this draw."""
-        seeds, member = self.seeds_of(module), self._member
+        self.refuse_recomputation("ensemble member")
+        seeds = self.seeds_of(module)
+        member = self._member if seeds is self.seeds else None  # inside `frozen_draw` its seed decides
         if (size, seeds) not in self._members:
             generator = None if seeds is None else seeds.generator(None, "cpu")
             picked = torch.randint(size, (1,), generator=generator) if member is None else torch.tensor([member % size])
             self._members[size, seeds] = picked
         return self._members[size, seeds]
 
+    def refuse_recomputation(self, what: str) -> None:
+        """Raises where a layer runs again inside backward (gradient checkpointing), after its forward's draw closed."""
+        if self.root is None and not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+            raise RuntimeError(
+                f"gradient checkpointing runs this layer again after its forward ended, when the {what} that all "
+                "layers shared is not known any more; checkpoint the network as a whole, or leave this layer out"
+            )
+
     def covers(self, module: nn.Module) -> bool:
         """Whether a forward of `module` that starts now is a part of this draw rather than one of its own."""
-        if self.root is None or (module is self.root and not self.pinned):
-            return False
-        return any(module is other for other in self.root.modules())
+        if self._scope is not None:
+            return id(module) in self._scope
+        return self.root is not None and any(module is other for other in self.root.modules())
 
 
 class _Current(threading.local):
@@ -111,8 +125,8 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def current_draw(module: nn.Module) -> Draw:
-    """The draw `module` takes part in: the open one, or a new one for a layer called on its own."""
+def current_draw() -> Draw:
+    """The draw a layer takes part in: the open one, or a new one for a layer called on its own."""
     return _current.draw if _current.draw is not None else Draw()
 
 
@@ -165,17 +179,38 @@ def _frozen_seeds(module: nn.Module) -> Seeds | None:
     return next((seeds for seeds in _current.seeds if module in seeds), None)
 
 
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The network inside `torch.compile`'s wrapper; any other network itself."""
+    inner = network.__dict__.get("_modules", {}).get("_orig_mod")
+    return network if inner is None else inner
+
+
 def _open(module: nn.Module, args: Any) -> None:
     draw = _current.draw
-    if draw is not None and draw.covers(module):
+    if draw is not None and draw.root is module and not draw.pinned:
+        if _calls_itself(module):
+            draw.depth += 1
+            return
+        draw = draw.outer  # left behind by an interrupted forward: closing hooks do not run on Ctrl-C
+    elif draw is not None and draw.covers(module):
         return
     new = Draw(root=module)
-    # A draw of this very root was left behind by an interrupted forward (hooks do not run on Ctrl-C): drop it.
-    new.outer = draw.outer if draw is not None and draw.root is module else draw
-    _current.draw = new
+    new.outer, _current.draw = draw, new
 
 
 def _close(module: nn.Module, args: Any, output: Any) -> None:
     draw = _current.draw
-    if draw is not None and draw.root is module and not draw.pinned:
+    if draw is None or draw.root is not module or draw.pinned:
+        return
+    draw.depth -= 1
+    if not draw.depth:
         _current.draw = draw.outer
+
+
+def _calls_itself(module: nn.Module) -> bool:
+    """Whether a call of `module` is running below the one whose opening hook asks."""
+    frame, calls = sys._getframe(), 0
+    while frame is not None:
+        calls += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is module
+        frame = frame.f_back  # type: ignore[assignment]
+    return calls > 1

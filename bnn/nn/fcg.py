@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from bnn.functional.gaussian import kl_full, standard_normal
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
+from bnn.nn.memory import refuse_beyond_memory
 from bnn.nn.options import Options, WeightSd, check_number, check_positive, check_weight_sd, neal
 
 
@@ -46,13 +46,23 @@ class FCG(BayesianLayer):
 
     @classmethod
     def start(cls, weights: Weights, options: FCGOptions) -> Start:
+        cls.refuse_beyond_memory(weights)
         mean = _to_vector(weights)
-        refuse_beyond_memory(len(mean), weights.weight)
         raw = inverse_softplus(torch.tensor(options.init_sd, dtype=torch.double)).item()
         tril = torch.zeros(len(mean), len(mean), dtype=mean.dtype, device=mean.device)
         return Start(
             trained={"mean": mean, "_scale_diag": torch.full_like(mean, raw), "_scale_tril": tril}, fixed={}, objects={}
         )
+
+    @classmethod
+    def memory_needed(cls, weights: Weights) -> int:
+        return 4 * _size(weights) ** 2 * weights.weight.element_size()  # covariance, gradient, Adam's two moments
+
+    @classmethod
+    def refuse_beyond_memory(cls, weights: Weights) -> None:
+        n = _size(weights)
+        what = f"fcg over {n:,} weights needs a {n:,} x {n:,} covariance"
+        refuse_beyond_memory(cls.memory_needed(weights), weights.weight.device, what)
 
     def scale_tril(self) -> Tensor:
         """The Cholesky factor T (n, n) of the covariance."""
@@ -92,27 +102,10 @@ class FCG(BayesianLayer):
         return Weights(vector[:n].reshape(self.weight_shape), vector[n:] if self.has_bias else None)
 
 
+def _size(weights: Weights) -> int:
+    return sum(part.numel() for part in weights if part is not None)
+
+
 def _to_vector(weights: Weights) -> Tensor:
     parts = [weights.weight.flatten()] + ([] if weights.bias is None else [weights.bias])
     return torch.cat(parts)
-
-
-def refuse_beyond_memory(n: int, like: Tensor) -> None:
-    """Raises ValueError if an n x n covariance, its gradient and Adam's two moments exceed the device's memory."""
-    needed = 4 * n * n * like.element_size()
-    available = _memory(like.device)
-    if available is not None and needed > available:
-        raise ValueError(
-            f"fcg over {n:,} weights needs a {n:,} x {n:,} covariance: {n * n * like.element_size() / 2**30:,.1f} GiB, "
-            f"{needed / 2**30:,.1f} GiB with its gradient and Adam's moments, of {available / 2**30:,.1f} GiB in all; "
-            "use 'ffg' or 'inducing' for this layer, or convert a smaller layer only"
-        )
-
-
-def _memory(device: torch.device) -> int | None:
-    """The memory of `device` in bytes, None where it cannot be told."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    if device.type != "cpu" or not hasattr(os, "sysconf"):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

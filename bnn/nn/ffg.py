@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bnn.functional.gaussian import kl_diagonal, standard_normal
-from bnn.functional.linalg import inverse_softplus, positive, safe_sqrt
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, safe_sqrt, without_autocast
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
 from bnn.nn.options import Options, WeightSd, check_bool, check_number, check_positive, check_weight_sd, neal
@@ -80,17 +80,17 @@ class FFG(BayesianLayer):
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         if not self.options.local_reparameterization or draw.frozen(self):
             return self.dense_output(input, draw)
-        return self.local_output(input, draw)
+        return self.local_output(input)
 
-    def local_output(self, input: Tensor, draw: Draw) -> Tensor:
+    def local_output(self, input: Tensor) -> Tensor:
         """Outputs drawn from their marginals N(x m, x^2 s^2), independently for every row of the input."""
-        weight, bias = self.mean_weights()
-        mean = self.run(input, weight, bias)
+        mean = self.run(input, *self.mean_weights())
         sds = self.sds()
-        squared = Weights(*(None if sd is None else sd.square().to(weight.dtype) for sd in sds))  # type: ignore[arg-type]
-        variance = self.run(input.square(), squared.weight, squared.bias)
-        noise = standard_normal(*mean.shape, like=mean, generator=draw.generator(self, mean))
-        return mean + safe_sqrt(variance) * noise
+        with without_autocast(input):  # squares of small sds vanish in half precision
+            variance = self.run(
+                at_least_float32(input).square(), sds.weight.square(), None if sds.bias is None else sds.bias.square()
+            )
+        return mean + (safe_sqrt(variance) * standard_normal(*mean.shape, like=variance)).to(mean.dtype)
 
     def prior_sds(self) -> tuple[float, float]:
         """The prior standard deviations of weight and bias."""

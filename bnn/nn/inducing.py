@@ -35,7 +35,7 @@ class InducingOptions(Options):
     whitened_u: bool = True  # the prior of U is N(0, I), which is better conditioned
     max_sd_u: float | None = None  # the paper: 0.1; 0 makes U a MAP estimate
     sqrt_width_scaling: bool = False  # divides prior_sd by sqrt(d_in), the bias counted
-    cache_cholesky: bool = False  # accepted for old configurations; caching needs no switch
+    cache_cholesky: bool = False  # accepted for old configurations, without effect
     ensemble_size: int = 8
     init: str = "weights"  # keep the weights at hand, projected; "paper": random, as in the paper
     sampling: str = "weight"  # one function per draw for the whole batch, as in the paper
@@ -189,5 +189,5 @@ def make_q(options: InducingOptions, m_out: int, m_in: int) -> QInducing:
         case "full":
             return Full((m_out, m_in))
         case "ensemble":
-            return Ensemble(options.ensemble_size)
+            return Ensemble(options.ensemble_size, around=options.init == "weights")
     return Point() if options.max_sd_u == 0 else Diagonal(options.max_sd_u)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from typing_extensions import Self
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Options:
             close = difflib.get_close_matches(unknown[0], cls.names(), n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise TypeError(f"unknown option {unknown[0]!r}{hint} for {family!r}; expected some of {cls.names()}")
-        return cls(**options)
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+        return cls(**plain)
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False, none: bool = False) -> None:
@@ -44,7 +48,7 @@ def check_size(name: str, value: Any, *, none: bool = False) -> None:
     """Raises unless `value` is an integer >= 1 (or None with `none`)."""
     if none and value is None:
         return
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer >= 1{' or None' if none else ''}, got {value!r}")
 
 

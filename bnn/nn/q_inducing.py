@@ -16,7 +16,7 @@ from bnn.functional.linalg import at_least_float32, inverse_softplus, pack_tril,
 from bnn.nn.draw import Draw
 
 INIT_SD = 1e-3  # of U, as in the paper
-MEMBER_NOISE = 0.1  # of the paper's N(0, 1) start: members differ by a tenth of the size of U
+MEMBER_NOISE = 0.1  # sd of each member around the shared start, as in the paper, whose start is N(0, 1)
 
 
 class QInducing(ABC):
@@ -151,12 +151,16 @@ class Full(QInducing):
 class Ensemble(QInducing):
     """Ensemble-U: K points; all layers of a forward show the same member. No KL on U, as in the paper."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, around: bool = False) -> None:
         self.size = size
+        self.around = around  # members start around weights to keep: noise in units of U's size, and with mean 0
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
-        scale = MEMBER_NOISE * u.square().mean().sqrt()
-        return {"inducing_mean": u + scale * standard_normal(self.size, *u.shape, like=u)}
+        noise = MEMBER_NOISE * standard_normal(self.size, *u.shape, like=u)
+        if self.around:
+            rms = u.square().mean().sqrt()
+            noise = torch.where(rms > 0, rms, 1.0) * (noise - noise.mean(0))
+        return {"inducing_mean": u + noise}
 
     def fixed(self, u: Tensor) -> dict[str, Tensor]:
         return {}
@@ -192,6 +196,7 @@ class GlobalSlice(QInducing):
         return self._slice(self.held[0].mean_weights().weight)  # type: ignore[operator]
 
     def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+        draw.refuse_recomputation("global matrix V")
         owner: Any = self.held[0]
         return self._slice(draw.once(owner, lambda: owner.sample_weights(draw)).weight)
 

@@ -77,6 +77,7 @@ def test_tied_layers_count_once_and_a_bad_fraction_is_an_error() -> None:
     bnn.bayesianize_(net, "ffg")
     assert bnn.parameter_count(net) == 40
     assert bnn.parameter_count(net, keep=0.5) == 40 - 16  # half of mean and sd of the 16 weights; biases stay
+    assert bnn.parameter_count(net, keep=0.99) == 40  # 39.68, rounded once
     for keep in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="keep must be a fraction between 0 and 1"):
             bnn.parameter_count(net, keep=keep)

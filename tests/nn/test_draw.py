@@ -482,3 +482,77 @@ compiled = torch.compile(net, fullgraph=True, backend="eager")
 print(compiled(torch.ones(1, 3)).shape)
 """
     assert run_python(code) == "torch.Size([1, 2])"
+
+
+class Tree(nn.Module):
+    """A root that calls itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaf = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x: Tensor, depth: int = 2) -> Tensor:
+        here = self.leaf(x)
+        return here if not depth else torch.cat([self(x, depth - 1), here, self(x, depth - 1)])
+
+
+def test_a_root_that_calls_itself_is_one_draw() -> None:
+    net = Tree()
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5)
+    x = torch.ones(1, 1)
+    first, second = net(x), net(x)
+    assert len(first.unique()) == len(second.unique()) == 1
+    assert first[0] != second[0]
+
+
+class Checkpointed(nn.Module):
+    """Its second layer is computed again during backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(self.b, self.a(x), use_reentrant=False)
+
+
+def test_checkpointing_a_part_is_right_or_an_error() -> None:
+    """Right for a layer that shares nothing with others; an error, not a wrong gradient, where all share a member."""
+    x = torch.randn(4, 3)
+    net = Checkpointed()
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5)
+    torch.manual_seed(1)
+    net(x).sum().backward()
+    got = net.b.z_col.grad.clone()
+    net.zero_grad()
+    torch.manual_seed(1)
+    net.b(net.a(x)).sum().backward()
+    assert torch.allclose(net.b.z_col.grad, got)
+    ensemble = Checkpointed()
+    bnn.bayesianize_(ensemble, "inducing", q_inducing="ensemble")
+    loss = ensemble(x).sum()
+    with pytest.raises(RuntimeError, match="gradient checkpointing runs this layer again"):
+        loss.backward()
+    whole = Checkpointed()
+    whole.forward = lambda x: whole.b(whole.a(x))
+    bnn.bayesianize_(whole, "inducing", q_inducing="ensemble")
+    torch.utils.checkpoint.checkpoint(whole, x, use_reentrant=False).sum().backward()
+
+
+def test_frozen_draw_freezes_an_elbo_of_several_samples() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=4, init="paper")
+    elbo = bnn.ELBO(net, num_data=5, likelihood="categorical", samples=2)
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    with bnn.frozen_draw(net, 3):
+        assert len({elbo(x, y).data.item() for _ in range(4)}) == 1
+
+
+def test_the_elbo_is_one_draw_of_a_network_joined_from_halves() -> None:
+    a, b = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    for half in (a, b):
+        bnn.bayesianize_(half, "inducing", q_inducing="ensemble", ensemble_size=3, max_lamda=0, init="paper")
+    net = nn.Sequential(a, b)
+    elbo = bnn.ELBO(net, num_data=1, likelihood="categorical")
+    losses = {round(elbo(torch.ones(1, 2), torch.tensor([0])).data.item(), 5) for _ in range(60)}
+    assert len(losses) == 3  # one per member; mixed members would give up to nine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from torch.func import vmap
 
+import bnn
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
 from bnn.nn.draw import Draw
@@ -450,7 +452,7 @@ def test_fcg_refuses_a_layer_that_does_not_fit_before_it_allocates(monkeypatch: 
     plain = nn.Linear(1000, 1000)  # a covariance of 1,001,000^2 float32 entries is 3.6 TiB
     for name in ("zeros", "empty", "eye", "full"):
         monkeypatch.setattr(torch, name, lambda *a, **k: pytest.fail("allocated before refusing"))
-    with pytest.raises(ValueError, match=r"1,001,000 x 1,001,000 covariance: 3,732\.\d GiB.*use 'ffg' or 'inducing'"):
+    with pytest.raises(ValueError, match=r"1,001,000 x 1,001,000 covariance: 14,9\d\d\.\d GiB.*use 'ffg'"):
         bayesian_from_template(plain, "fcg")
 
 
@@ -462,3 +464,31 @@ def test_a_broken_z_is_a_named_error() -> None:
         layer(torch.randn(2, 7))
     with pytest.raises(RuntimeError, match=r"Psi_r .*NaN"):
         _ = layer.weight
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_local_noise_in_half_precision_has_the_right_size(half):
+    """sd 1e-4 squared underflows in float16; 4,000 outputs, sd within 10 %."""
+    layer = bnn.nn.FFGLinear(16, 4000, init_sd=1e-4)
+    with torch.no_grad():
+        layer.weight_mean.zero_()
+        layer.bias_mean.zero_()
+    x = torch.full((1, 16), 10.0)
+    expected = 1e-4 * (16 * 100 + 1) ** 0.5
+    assert layer(x).std().item() == pytest.approx(expected, rel=0.1)
+    assert layer.to(half)(x.to(half)).float().std().item() == pytest.approx(expected, rel=0.1)
+    assert torch.isfinite(layer(torch.full((1, 16), 300.0, dtype=half))).all()
+
+
+def test_members_of_a_zero_layer_differ():
+    plain = nn.Linear(4, 3)
+    nn.init.zeros_(plain.weight)
+    nn.init.zeros_(plain.bias)
+    layer = bnn.bayesianize.bayesian_from_template(plain, "inducing", q_inducing="ensemble", ensemble_size=200)
+    assert layer.inducing_mean.std().item() == pytest.approx(0.1, rel=0.2)
+
+
+def test_numpy_numbers_are_numbers():
+    layer = bnn.nn.InducingLinear(9, 9, inducing_rows=np.int64(4), prior_sd=np.float32(0.5))
+    assert type(layer.options.inducing_rows) is int
+    assert type(layer.options.prior_sd) is float
