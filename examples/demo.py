@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
+    torch.set_num_threads(1)  # the tensors are tiny: more threads would only wait for each other
     training, test = digits()
     console = Console()
     columns = (

@@ -565,3 +565,13 @@ def test_training_moves_the_posterior_and_lowers_the_loss() -> None:
             optimiser.step()
             losses.append(loss.item())
         assert losses[-1] < 0.7 * losses[0], family.id
+
+
+def test_covariances_that_fit_one_by_one_but_not_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(*(nn.Linear(9, 10) for _ in range(5)))  # 100 weights each: 4 * 100^2 * 4 bytes = 160 kB
+    before = bitwise(net)
+    monkeypatch.setattr("bnn.nn.memory.total_memory", lambda device: 500_000)
+    with pytest.raises(ValueError, match="5 layers with a full covariance each"):
+        bnn.bayesianize_(net, "fcg")
+    assert bitwise(net) == before
+    bnn.bayesianize_(net, {"0": "fcg", "1": "fcg", "2": "fcg"})

@@ -485,7 +485,7 @@ def test_memory_error_of_fcg_leaves_the_network_alone(tmp_path, monkeypatch):
     net = plain()
     bnn.bayesianize_(net, {"0": "ffg", "3": "fcg"})
     bnn.save(net, tmp_path / "net")
-    monkeypatch.setattr("bnn.nn.fcg._memory", lambda device: None if device.type == "meta" else 1000)
+    monkeypatch.setattr("bnn.nn.memory.total_memory", lambda device: None if device.type == "meta" else 1000)
     refused(plain(), tmp_path / "net", ValueError, "needs a 51 x 51 covariance")
 
 

@@ -372,6 +372,7 @@ class Sub(nn.Linear):
     pass
 
 
+@pytest.mark.filterwarnings("ignore:inference keys without effect")
 def test_precedence_exact_types_and_frozen_weights() -> None:
     net = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2), "c": nn.Sequential(nn.Linear(2, 2), Sub(2, 2))})
     net["b"].weight.requires_grad_(False)

@@ -470,7 +470,7 @@ INPUTS = {"linear": (2, 3), "no bias": (2, 4), "conv": (2, 4, 3, 2)}
 def test_local_reparameterisation_has_the_marginals_of_weight_sampling(shape: str, scripted: ScriptedNoise) -> None:
     """Exactly: outputs are linear in the weights, whose covariance is known; each output's noise is its own."""
     layer, x = ffg(shape), randn(*INPUTS[shape])
-    mean, covariance = scripted.moments(lambda: layer.local_output(x, Draw()).flatten())
+    mean, covariance = scripted.moments(lambda: layer.local_output(x).flatten())
     W_mean, W_covariance = dense_ffg(layer)
 
     def outputs(vector: Tensor) -> Tensor:
