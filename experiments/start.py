@@ -109,10 +109,19 @@ def main() -> None:
                 partial.write_text(json.dumps(results, indent=1))
                 partial.replace(RESULTS)
             print(key, results["runs"][key], flush=True)
+    print_table(results["runs"], args.seeds)
+
+
+def print_table(runs: dict[str, dict[str, float]], seeds: int) -> None:
+    """Mean and standard deviation over the seeds, as a Markdown table."""
+    print("| start of Z and u | rows of Z | accuracy % | NLL | ECE % |\n|---|---|---|---|---|")
     for way in WAYS:
-        rows = [results["runs"][f"{way}, seed {seed}"] for seed in range(args.seeds)]
-        means = {m: (np.mean([r[m] for r in rows]), np.std([r[m] for r in rows])) for m in ("accuracy", "nll", "ece")}
-        print(f"{way:24s}" + "  ".join(f"{m} {mean:.4f} ± {sd:.4f}" for m, (mean, sd) in means.items()))
+        rows = [runs[f"{way}, seed {seed}"] for seed in range(seeds)]
+        cells = way.split(", ")
+        for metric, scale, digits in ("accuracy", 100, 2), ("nll", 1, 3), ("ece", 100, 2):
+            values = [scale * row[metric] for row in rows]
+            cells.append(f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}")
+        print("| " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

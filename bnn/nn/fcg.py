@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bnn.functional.gaussian import kl_full, standard_normal
-from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
 from bnn.nn.memory import refuse_beyond_memory
@@ -74,7 +74,8 @@ class FCG(BayesianLayer):
     def sample_weights(self, draw: Draw) -> Weights:
         tril = self.scale_tril()
         noise = standard_normal(len(tril), like=tril, generator=draw.generator(self, tril))
-        return self._from_vector(self.mean + (tril @ noise).to(self.mean.dtype))
+        with without_autocast(tril):
+            return self._from_vector(self.mean + (tril @ noise).to(self.mean.dtype))
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         return self.dense_output(input, draw)

@@ -102,9 +102,9 @@ class FFG(BayesianLayer):
     def kl_parts(self) -> KL:
         weight_sd, bias_sd = self.prior_sds()
         sds = self.sds()
-        kl = kl_diagonal(self.weight_mean, sds.weight, self.options.prior_mean, weight_sd)
+        kl = kl_diagonal(at_least_float32(self.weight_mean), sds.weight, self.options.prior_mean, weight_sd)
         if sds.bias is not None:
-            kl = kl + kl_diagonal(self.bias_mean, sds.bias, self.options.prior_mean, bias_sd)
+            kl = kl + kl_diagonal(at_least_float32(self.bias_mean), sds.bias, self.options.prior_mean, bias_sd)
         return KL(u=kl, lamda=torch.zeros_like(kl))
 
     def summary(self) -> str:
