@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from bnn.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.draw import mark_root_
 from bnn.nn.memory import refuse_beyond_memory
@@ -37,7 +38,7 @@ def bayesianize_(
             name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container
             covers the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
-        options: options of the family; with a dict, defaults that its entries may override.
+        options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
 
     Raises:
         ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already.
@@ -52,6 +53,7 @@ def bayesianize_(
     >>> [type(m).__name__ for m in net]
     ['InducingLinear', 'ReLU', 'FCGLinear']
     """
+    check_network(network)
     reference = dict(reference_state_dict or {})
     if reference:
         _check_reference(network, reference)

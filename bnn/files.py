@@ -16,6 +16,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bnn.inputs import check_network
 from bnn.record import Conversion, listed, skeleton
 
 FORMAT = "bayesianize"
@@ -50,6 +51,7 @@ def save(network: nn.Module, path: Path) -> None:
     >>> fresh
     InducingLinear(in_features=3, out_features=2, bias=True, family=inducing, M=1x2, q=diagonal, prior_sd=1)
     """
+    check_network(network)
     path = os.path.realpath(path)  # a link stays a link: what it names is replaced
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
@@ -86,6 +88,7 @@ def load_(network: nn.Module, path: Path) -> None:
         FileFormatError: the file is damaged, not ours, or written by a newer version.
         ValueError: the network does not fit, or is Bayesian already.
     """
+    check_network(network)
     tensors, conversion = _read(path)
     try:
         conversion.check_fits(network)

@@ -9,6 +9,18 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 
+def check_network(network: Any) -> None:
+    """Raises TypeError unless `network` is a module."""
+    if not isinstance(network, nn.Module):
+        got = (
+            f"the class {network.__name__}: make an object of it"
+            if isinstance(network, type)
+            else type(network).__name__
+        )
+        hint = " (bayesianize_ works in place and returns None: pass the network itself)" if network is None else ""
+        raise TypeError(f"expected a network, a torch.nn.Module, got {got}{hint}")
+
+
 def call(network: nn.Module, x: Any) -> Any:
     """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
     if isinstance(x, Mapping):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.inputs import batches_of, call, join_outputs
+from bnn.inputs import batches_of, call, check_network, join_outputs
 from bnn.nn.base import BayesianLayer
 from bnn.nn.draw import Draw, Seeds, open_draw
 from bnn.nn.inducing import InducingBase
@@ -27,6 +27,9 @@ def draws(
     batch_size: int | None = None,
 ) -> Any:
     """The raw outputs (K, N, ...) of `network` under K posterior draws, each one function for all of `x`.
+
+    Runs in the mode the network is in, and with gradients where they are on: call `network.eval()` first if it has
+    BatchNorm or Dropout.
 
     Args:
         x: the input (N, ...), or a tuple (positional) or dict (keyword arguments) of inputs.
@@ -44,6 +47,7 @@ def draws(
     >>> bnn.draws(net, torch.randn(5, 3), samples=4).shape
     torch.Size([4, 5, 2])
     """
+    check_network(network)
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
     if not any(isinstance(module, BayesianLayer) for module in network.modules()):
@@ -85,7 +89,8 @@ def predict(
     >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
     torch.Size([5, 2])
     """
-    if likelihood == "gaussian":
+    check_network(network)
+    if isinstance(likelihood, str) and likelihood == "gaussian":
         warnings.warn("'gaussian' by name has noise of sd 1; pass the trained one, elbo.likelihood", stacklevel=2)
     predictive = getattr(likelihoods.get(likelihood), "predictive", None)
     if predictive is None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import pathlib
 import re
 
 import pytest
 
 from bnn.nn import base
+from bnn.nn.fcg import FCGOptions
+from bnn.nn.ffg import FFGOptions
+from bnn.nn.inducing import InducingOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]
@@ -54,3 +59,13 @@ def test_the_readme_shows_the_two_commands_first() -> None:
     first_screen = (ROOT / "README.md").read_text().splitlines()[:25]
     assert any(line.startswith("make demo") for line in first_screen)
     assert any(line.startswith("make test") for line in first_screen)
+
+
+def test_the_options_page_lists_every_option_with_its_default() -> None:
+    page = (ROOT / "docs" / "options.md").read_text()
+    sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
+    for title, options in (("`inducing`, `inducingdeterministic`", InducingOptions), ("`ffg`", FFGOptions)):
+        rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))
+        defaults = {field.name: field.default for field in dataclasses.fields(options)}
+        assert {name: ast.literal_eval(value.strip()) for name, value in rows.items()} == defaults
+    assert set(re.findall(r"`(\w+)`", sections["`fcg`"])) - {"fcg", "ffg"} == set(FCGOptions.names())

@@ -215,3 +215,15 @@ def test_compiled_networks(q: str) -> None:
         assert torch.equal(compiled(x), frozen)
     with bnn.frozen_draw(net, 5):
         assert torch.allclose(net(x), frozen, atol=1e-6)
+
+
+def test_what_is_no_network_is_named() -> None:
+    net = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="works in place and returns None"):
+        bnn.predict(bnn.bayesianize_(net, "ffg"), torch.randn(1, 2))
+    with pytest.raises(TypeError, match="the class Linear: make an object of it"):
+        bnn.bayesianize_(nn.Linear, "ffg")
+    with pytest.raises(TypeError, match="expected a network"):
+        bnn.save(net.state_dict(), "net.safetensors")
+    with pytest.raises(TypeError, match="an integer seed"), bnn.frozen_draw(net, "a"):
+        pass

@@ -157,6 +157,8 @@ def frozen_draw(network: nn.Module, seed: int = 0) -> Iterator[None]:
     >>> torch.equal(net(x), net(x))
     False
     """
+    if not isinstance(network, nn.Module) or not isinstance(seed, int):
+        raise TypeError(f"frozen_draw takes a network and an integer seed, got {type(network).__name__} and {seed!r}")
     outer, _current.seeds = _current.seeds, (Seeds(network, seed), *_current.seeds)
     try:
         yield

@@ -131,7 +131,7 @@ PRIORS: list[dict[str, Any]] = [
 
 
 def prior_sds(options: dict[str, Any], d_in: int, bias: bool) -> tuple[float, float]:
-    """DESIGN 5.3, spelled out once more."""
+    """the contract, spelled out once more."""
     weight = options.get("prior_weight_sd", 1.0)
     weight = (d_in - bias) ** -0.5 if weight == "neal" else weight
     width = math.sqrt(d_in) if options.get("sqrt_width_scaling") else 1.0
