@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bnn.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.draw import mark_root_
-from bnn.nn.memory import refuse_beyond_memory
+from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
 from bnn.selection import Choice, Inference, select
@@ -203,15 +203,16 @@ def _option_names(family: str, layer_type: type[nn.Module]) -> list[str]:
 
 
 def _check_memory(plans: list[_Plan]) -> None:
-    """Refuses layers that do not fit in memory, one by one or together."""
+    """Refuses covariances that do not fit in memory, one by one or together."""
+    total, count = 0, 0
     for plan in plans:
+        n, like = plan.target.covariance_size(plan.weights, plan.options), plan.weights.weight
         with _naming(plan.name):
-            plan.target.refuse_beyond_memory(plan.weights)
-    hungry = [plan for plan in plans if plan.target.memory_needed(plan.weights)]
-    if hungry:
-        total = sum(plan.target.memory_needed(plan.weights) for plan in hungry)
-        what = f"{len(hungry)} layers with a full covariance each ({hungry[0].name!r}, ...)"
-        refuse_beyond_memory(total, hungry[0].weights.weight.device, what)
+            refuse_covariance(n, like, plan.target.family)
+        total, count = total + covariance_bytes(n, like), count + (n > 0)
+    if count:
+        what = f"{count} layers with a full covariance each"
+        refuse_beyond_memory(total, plans[0].weights.weight.device, what)
 
 
 @contextmanager

@@ -575,3 +575,10 @@ def test_covariances_that_fit_one_by_one_but_not_together(monkeypatch: pytest.Mo
         bnn.bayesianize_(net, "fcg")
     assert bitwise(net) == before
     bnn.bayesianize_(net, {"0": "fcg", "1": "fcg", "2": "fcg"})
+
+
+def test_a_full_posterior_over_a_large_u_is_refused_with_its_size() -> None:
+    net = nn.Linear(4096, 4096)
+    with pytest.raises(ValueError, match="inducing over 262,144 weights needs a 262,144 x 262,144 covariance"):
+        bnn.bayesianize_(net, "inducing", inducing_rows=512, inducing_cols=512, q_inducing="full")
+    assert type(net) is nn.Linear

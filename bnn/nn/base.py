@@ -72,13 +72,9 @@ class BayesianLayer(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def memory_needed(cls, weights: Weights) -> int:
-        """Bytes that training takes, where it is so much that it is asked before anything is allocated; else 0."""
+    def covariance_size(cls, weights: Weights, options: Any) -> int:
+        """n where the posterior keeps an n x n covariance, which must fit in memory; else 0."""
         return 0
-
-    @classmethod
-    def refuse_beyond_memory(cls, weights: Weights) -> None:
-        """Raises ValueError, with the size, where `memory_needed` exceeds the memory there is."""
 
     def mean_weights(self) -> Weights:
         """The posterior mean."""

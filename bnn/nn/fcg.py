@@ -11,7 +11,7 @@ from bnn.functional.gaussian import kl_full, standard_normal
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
-from bnn.nn.memory import refuse_beyond_memory
+from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, WeightSd, check_number, check_positive, check_weight_sd, neal
 
 
@@ -46,7 +46,7 @@ class FCG(BayesianLayer):
 
     @classmethod
     def start(cls, weights: Weights, options: FCGOptions) -> Start:
-        cls.refuse_beyond_memory(weights)
+        refuse_covariance(cls.covariance_size(weights, options), weights.weight, cls.family)
         mean = _to_vector(weights)
         raw = inverse_softplus(torch.tensor(options.init_sd, dtype=torch.double)).item()
         tril = torch.zeros(len(mean), len(mean), dtype=mean.dtype, device=mean.device)
@@ -55,14 +55,8 @@ class FCG(BayesianLayer):
         )
 
     @classmethod
-    def memory_needed(cls, weights: Weights) -> int:
-        return 4 * _size(weights) ** 2 * weights.weight.element_size()  # covariance, gradient, Adam's two moments
-
-    @classmethod
-    def refuse_beyond_memory(cls, weights: Weights) -> None:
-        n = _size(weights)
-        what = f"fcg over {n:,} weights needs a {n:,} x {n:,} covariance"
-        refuse_beyond_memory(cls.memory_needed(weights), weights.weight.device, what)
+    def covariance_size(cls, weights: Weights, options: FCGOptions) -> int:
+        return sum(part.numel() for part in weights if part is not None)
 
     def scale_tril(self) -> Tensor:
         """The Cholesky factor T (n, n) of the covariance."""
@@ -101,10 +95,6 @@ class FCG(BayesianLayer):
     def _from_vector(self, vector: Tensor) -> Weights:
         n = self.weight_shape.numel()
         return Weights(vector[:n].reshape(self.weight_shape), vector[n:] if self.has_bias else None)
-
-
-def _size(weights: Weights) -> int:
-    return sum(part.numel() for part in weights if part is not None)
 
 
 def _to_vector(weights: Weights) -> Tensor:

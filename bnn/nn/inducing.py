@@ -15,6 +15,7 @@ from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, 
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
+from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
 
@@ -80,6 +81,7 @@ class InducingBase(BayesianLayer):
     def start(cls, weights: Weights, options: InducingOptions) -> Start:
         W = cls.to_matrix(weights)
         m_out, m_in = sizes(options, *W.shape)
+        refuse_covariance(cls.covariance_size(weights, options), W, cls.family)
         d_row, d_col = (
             torch.full((m,), INIT_D, dtype=at_least_float32(W).dtype, device=W.device) for m in (m_out, m_in)
         )
@@ -97,6 +99,11 @@ class InducingBase(BayesianLayer):
         raw = {"_lamda": inverse_softplus(torch.tensor(lamda, dtype=torch.double)).to(W)}
         learned, fixed = (raw, {}) if options.learn_lamda and cls.has_lamda(options) else ({}, raw)
         return Start(trained | learned, q.fixed(u) | fixed, {"q": q})
+
+    @classmethod
+    def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
+        m_out, m_in = sizes(options, *cls.to_matrix(weights).shape)
+        return m_out * m_in if options.q_inducing == "full" else 0
 
     # ---- the mathematics, on this layer's parameters -----------------------------------------------------------------
 

@@ -6,6 +6,18 @@ import os
 import pathlib
 
 import torch
+from torch import Tensor
+
+
+def covariance_bytes(n: int, like: Tensor) -> int:
+    """What an n x n covariance of the type of `like` takes in training: itself, its gradient, Adam's two moments."""
+    return 4 * n * n * like.element_size()
+
+
+def refuse_covariance(n: int, like: Tensor, family: str) -> None:
+    """Raises ValueError, with its size, if an n x n covariance does not fit in the memory of `like`'s device."""
+    what = f"{family} over {n:,} weights needs a {n:,} x {n:,} covariance"
+    refuse_beyond_memory(covariance_bytes(n, like), like.device, what)
 
 
 def refuse_beyond_memory(needed: int, device: torch.device, what: str) -> None:
@@ -14,7 +26,8 @@ def refuse_beyond_memory(needed: int, device: torch.device, what: str) -> None:
     if available is not None and needed > available:
         raise ValueError(
             f"{what}: {needed / 2**30:,.1f} GiB with gradient and Adam's moments, "
-            f"of {available / 2**30:,.1f} GiB in all; use 'ffg' or 'inducing', or convert fewer or smaller layers"
+            f"of {available / 2**30:,.1f} GiB in all; use a smaller posterior ('ffg', 'inducing'), "
+            "or convert fewer or smaller layers"
         )
 
 

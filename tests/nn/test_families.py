@@ -452,7 +452,7 @@ def test_fcg_refuses_a_layer_that_does_not_fit_before_it_allocates(monkeypatch: 
     plain = nn.Linear(1000, 1000)  # a covariance of 1,001,000^2 float32 entries is 3.6 TiB
     for name in ("zeros", "empty", "eye", "full"):
         monkeypatch.setattr(torch, name, lambda *a, **k: pytest.fail("allocated before refusing"))
-    with pytest.raises(ValueError, match=r"1,001,000 x 1,001,000 covariance: 14,9\d\d\.\d GiB.*use 'ffg'"):
+    with pytest.raises(ValueError, match=r"1,001,000 x 1,001,000 covariance: 14,9\d\d\.\d GiB.*'ffg'"):
         bayesian_from_template(plain, "fcg")
 
 
