@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from bnn.nn.draw import inputs_of
+
 
 def check_network(network: Any) -> None:
     """Raises TypeError unless `network` is a module."""
@@ -30,6 +32,12 @@ def call(network: nn.Module, x: Any) -> Any:
     return network(x)
 
 
+def number_of_inputs(x: Any) -> int | None:
+    """The length of dimension 0 of the first tensor in `x`; None if there is none."""
+    parts = [x] if isinstance(x, Tensor) else list(x.values()) if isinstance(x, Mapping) else x
+    return inputs_of(parts, {}) if isinstance(parts, tuple | list) else None
+
+
 def batches_of(x: Any, size: int | None) -> list[Any]:
     """`x` in parts of `size` along dimension 0; None is one part."""
     if size is None:
@@ -48,6 +56,17 @@ def join_outputs(parts: list[Any], join: Any) -> Any:
     if isinstance(first, tuple | list):
         return tuple(join_outputs(list(column), join) for column in zip(*parts, strict=True))
     return join(parts)
+
+
+def split_outputs(outputs: Any, count: int) -> list[Any]:
+    """Outputs (K, ...) as a list of K, also inside tuples and dicts: the inverse of joining with `torch.stack`."""
+    if isinstance(outputs, Mapping):
+        parts = {name: split_outputs(part, count) for name, part in outputs.items()}
+        return [{name: part[k] for name, part in parts.items()} for k in range(count)]
+    if isinstance(outputs, tuple | list):
+        columns = [split_outputs(part, count) for part in outputs]
+        return [tuple(column[k] for column in columns) for k in range(count)]
+    return [outputs[k] for k in range(count)]
 
 
 def _first_tensor(x: Any) -> Tensor:

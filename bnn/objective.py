@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn.functional.linalg import at_least_float32
 from bnn.global_inducing import GlobalInducing
-from bnn.inputs import call
+from bnn.inputs import number_of_inputs, split_outputs
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
-from bnn.nn.draw import Draw, open_draw
+from bnn.nn.draw import Draw, Plan, open_draw
 from bnn.nn.members import even_members
 from bnn.nn.options import check_bool, check_number, check_positive, check_size
+from bnn.passes import in_one_pass, one_by_one
 
 
 class ELBOResult(NamedTuple):
@@ -118,9 +119,10 @@ class ELBO(nn.Module):
             epoch: how far training is, from 0; may be fractional, as `epoch + i / len(loader)`. Needed with `warmup` or
                 `anneal`.
         """
-        scale = self.kl_scale(epoch)
-        data = torch.stack([_mean(self.likelihood(output, y)) for output in self._outputs(x)]).mean()
-        parts = kl_parts(self.net, self.num_data if self.function_space else None)
+        scale, plan = self.kl_scale(epoch), Plan()
+        data = torch.stack([_mean(self.likelihood(output, y)) for output in self._outputs(x, plan)]).mean()
+        with open_draw(Draw(root=self.net, pinned=True, plan=plan)):  # the KL uses the factors of the forward
+            parts = kl_parts(self.net, self.num_data if self.function_space else None)
         kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in parts)
         kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
         loss = data + scale * (kl_u + kl_lamda) if scale else data  # 0 * KL would let a bad KL spoil the warm-up
@@ -140,12 +142,24 @@ class ELBO(nn.Module):
         factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
         return self.kl_weight * factor
 
-    def _outputs(self, x: Any) -> Iterator[Any]:
+    def _outputs(self, x: Any, plan: Plan) -> list[Any]:
         """The network's output under each of `samples` draws; several draws use ensemble members evenly."""
-        for member in even_members(self.net, self.samples) if self.samples > 1 else [None]:
-            with open_draw(Draw(root=self.net, member=member, pinned=True)):
-                output = call(self.net, x)
-            yield output
+        k, inputs = self.samples, number_of_inputs(x)
+        members = even_members(self.net, k) if k > 1 else None
+        reason: Exception | None = None
+        if k > 1:
+            try:
+                draw = Draw(self.net, k, members=members, pinned=True, plan=plan, inputs=inputs)
+                return split_outputs(in_one_pass(self.net, x, draw), k)
+            except Exception as error:
+                reason = error
+        draws = [
+            Draw(
+                self.net, members=None if members is None else members[i : i + 1], pinned=True, plan=plan, inputs=inputs
+            )
+            for i in range(k)
+        ]
+        return split_outputs(one_by_one(self.net, x, draws, reason), k)
 
     def extra_repr(self) -> str:
         shown = ["num_data", "samples", "warmup", "anneal", "kl_weight", "function_space"]

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.inputs import batches_of, call, check_network, join_outputs
+from bnn.inputs import batches_of, check_network, join_outputs, number_of_inputs
 from bnn.nn.base import BayesianLayer
-from bnn.nn.draw import Draw, Seeds, open_draw
+from bnn.nn.draw import Draw, Plan, Repeated, Seeds, TooLarge
 from bnn.nn.inducing import InducingBase
 from bnn.nn.members import even_members
+from bnn.passes import in_one_pass, one_by_one
+
+FOLD_BYTES = 2**25  # that the input and output of a layer take, all draws of a pass together: what caches hold
 
 
 def draws(
@@ -54,12 +57,7 @@ def draws(
         raise ValueError(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_"
         )
-    batches = batches_of(x, batch_size)
-    outputs = []
-    for draw in _open_draws(network, samples, generator):
-        with open_draw(draw):
-            outputs.append(join_outputs([call(network, batch) for batch in batches], torch.cat))
-    return join_outputs(outputs, torch.stack)
+    return _Call(network, batches_of(x, batch_size), samples, generator).run()
 
 
 def predict(
@@ -119,14 +117,59 @@ def set_sampling_(network: nn.Module, value: str) -> None:
         layer.options = option
 
 
-def _open_draws(network: nn.Module, samples: int, generator: torch.Generator | None) -> Iterator[Draw]:
-    """K draws, each named by a seed of its own, so that neither batches nor the order of layers change it."""
-    if samples == 0:
-        yield Draw(root=network, pinned=True, at_mean=True)
-        return
-    seeds = torch.randint(2**62, (samples,), generator=generator).tolist()
-    for seed, member in zip(seeds, even_members(network, samples, generator), strict=True):
-        yield Draw(root=network, seeds=Seeds(network, seed), member=member, pinned=True)
+class _Call:
+    """One call of `draws`: K named draws over batches of inputs, run in chunks of draws, restarted where it must be.
+
+    Draws are named by seeds, so neither chunks, nor batches, nor the order of layers change u, members or C, and a
+    restart repeats exactly what was drawn before.
+    """
+
+    def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
+        self.network, self.batches = network, batches
+        self.count, self.at_mean = max(samples, 1), samples == 0
+        self.seeds = torch.randint(2**62, (self.count,), generator=generator).tolist()
+        self.members = None if self.at_mean else even_members(network, self.count, generator)
+        self.reason: Exception | None = None  # why draws cannot run in one pass
+
+    def run(self) -> Any:
+        """All outputs, (K, N, ...)."""
+        chunk = self.count if self.count > 1 else None
+        plan = self._plan()
+        while True:
+            try:
+                outputs = [self._run(batch, part, plan, chunk) for part, batch in enumerate(self.batches)]
+                return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
+            except Repeated:  # a layer ran twice; it is marked now and will draw its weights
+                plan = self._plan()
+            except TooLarge as error:
+                assert chunk is not None
+                fits = max(1, min(chunk - 1, error.draws * 3 // 4))  # layers to come may be larger
+                passes = -(-self.count // fits)
+                chunk = -(-self.count // passes)  # as even as possible
+            except Exception as error:
+                if chunk is None:
+                    raise
+                chunk, self.reason = None, error
+
+    def _plan(self) -> Plan:
+        return Plan(restarts=True, limit=FOLD_BYTES, draws=self.count)
+
+    def _run(self, batch: Any, part: int, plan: Plan, chunk: int | None) -> Any:
+        """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
+        size = chunk or 1
+        draws = [
+            self._draw(start, min(start + size, self.count), batch, part, plan) for start in range(0, self.count, size)
+        ]
+        if chunk is None:
+            return one_by_one(self.network, batch, draws, self.reason)
+        outputs = [in_one_pass(self.network, batch, draw) for draw in draws]
+        return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
+
+    def _draw(self, start: int, stop: int, batch: Any, part: int, plan: Plan) -> Draw:
+        seeds = Seeds(self.network, *self.seeds[start:stop])
+        members = None if self.members is None else self.members[start:stop]
+        inputs = number_of_inputs(batch)
+        return Draw(self.network, stop - start, seeds, members, True, self.at_mean, plan, inputs, part)
 
 
 @contextmanager

@@ -111,4 +111,4 @@ _pairs = {
     (MultivariateNormal, MatrixNormal): kl_multivariate_matrix,
 }
 for _types, _divergence in _pairs.items():
-    register_kl(*_types)(_divergence)  # type: ignore[no-untyped-call]
+    register_kl(*_types)(_divergence)

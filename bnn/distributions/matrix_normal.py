@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal, constraints
 from torch.types import _size
 
-_real_matrix = constraints.independent(constraints.real, 2)  # type: ignore[no-untyped-call]
+_real_matrix = constraints.independent(constraints.real, 2)
 
 
 def kron(a: Tensor, b: Tensor) -> Tensor:
@@ -190,6 +190,6 @@ def _checked_batch_shape(loc: Tensor, row: Tensor, col: Tensor) -> torch.Size:
         raise ValueError(f"expected one floating dtype; got loc {loc.dtype}, scales {row.dtype} and {col.dtype}")
     batches = loc.shape[:-2], row.shape[:-2], col.shape[:-2]
     try:
-        return torch.broadcast_shapes(*batches)  # type: ignore[no-untyped-call]
+        return torch.broadcast_shapes(*batches)
     except RuntimeError as error:
         raise ValueError(f"expected batch dimensions that broadcast; got {given}") from error

@@ -1,4 +1,23 @@
-"""Ways to draw from q(W|u) that are faster than the textbook rule of `bnn.functional.inducing`, and as exact."""
+"""Five ways to draw from q(W|u) that are faster than the textbook rule of `bnn.functional.inducing`, and as exact.
+
+W splits into two stages, U_c given u and W given U_c, which is where the cost splits:
+
+    C = sigma [ A_r^T u + lamda (E2 - A_r^T (A_r E2 + R_r E3)) ]        `draw_columns`
+    W = C A_c + lamda sigma (E1 - (E1 A_c^T + E4 R_c^T) A_c)            `draw_dense`
+
+The covariances add up: P_c (x) (I - P_r) + (I - P_c) (x) I = I - P_c (x) P_r. A layer that only needs its outputs never
+builds W. For the rows X (p, d_in) of one input and T = X A_c^T (p, M_in), given C,
+
+    Y = T C^T + residual,   residual columns ~ N(0, lamda^2 sigma^2 (X X^T - T T^T))
+
+so the residual can be drawn for all rows of an input at once (`joint`), or for each row by itself (`per_row`), which
+keeps every row's distribution but not the correlation between rows. With fewer rows than M_in, C itself need not be
+drawn (`..._without_columns`).
+
+Shapes: K draws, N inputs, p rows each; T is (K, N, p, M_in), or (1, N, p, M_in) where all draws see the same input, C
+is (K, d_out, M_in) and u is (K, M_out, M_in). Noise is an argument everywhere: outputs are linear in it, so that their
+exact covariance can be read off.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +28,8 @@ from torch import Tensor
 
 from bnn.functional.gaussian import standard_normal
 from bnn.functional.inducing import Factors
+
+Shapes = dict[str, tuple[int, ...]]
 
 
 class ColumnNoise(NamedTuple):
@@ -25,36 +46,125 @@ class DenseNoise(NamedTuple):
     E4: Tensor  # (..., d_out, M_in)
 
 
+class JointNoise(NamedTuple):
+    """Noise of both stages on the rows of an input, drawn together."""
+
+    N1: Tensor  # (..., p, d_out)
+    N2: Tensor  # (..., p, d_out)
+    N3: Tensor  # (..., p, M_out)
+
+
+class RowNoise(NamedTuple):
+    """Noise of both stages on single rows."""
+
+    n: Tensor  # (..., p, d_out)
+    m: Tensor  # (..., p, M_out)
+
+
+def column_shapes(row: Factors, col: Factors) -> Shapes:
+    """Shapes of the noise of `draw_columns`."""
+    (m_out, d_out), m_in = row.A.shape, len(col.A)
+    return {"E2": (d_out, m_in), "E3": (m_out, m_in)}
+
+
+def dense_shapes(row: Factors, col: Factors) -> Shapes:
+    """Shapes of the noise of `draw_dense`."""
+    d_out, (m_in, d_in) = row.A.shape[1], col.A.shape
+    return {"E1": (d_out, d_in), "E4": (d_out, m_in)}
+
+
 def column_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> ColumnNoise:
     """Noise for `draw_columns`, with leading batch dimensions."""
-    (m_out, d_out), m_in = row.A.shape, len(col.A)
-    shapes = (d_out, m_in), (m_out, m_in)
+    shapes = column_shapes(row, col).values()
     return ColumnNoise(*(standard_normal(*batch, *s, like=row.A, generator=generator) for s in shapes))
 
 
 def dense_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> DenseNoise:
     """Noise for `draw_dense`, with leading batch dimensions."""
-    d_out, (m_in, d_in) = row.A.shape[1], col.A.shape
-    shapes = (d_out, d_in), (d_out, m_in)
+    shapes = dense_shapes(row, col).values()
     return DenseNoise(*(standard_normal(*batch, *s, like=row.A, generator=generator) for s in shapes))
 
 
-def draw_columns(u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, noise: ColumnNoise) -> Tensor:
+def draw_columns(u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, noise: ColumnNoise | None) -> Tensor:
     """First stage: C (..., d_out, M_in), the inducing columns given u, which identify the draw.
 
-    C = sigma [ A_r^T u + lamda (E2 - A_r^T (A_r E2 + R_r E3)) ]
+    C = sigma [ A_r^T u + lamda (E2 - A_r^T (A_r E2 + R_r E3)) ],   without noise C = sigma A_r^T u
     """
+    if noise is None:
+        return sigma * (row.A.mT @ u)
     E2, E3 = noise
     return sigma * (lamda * E2 + row.A.mT @ (u - lamda * (row.A @ E2 + row.R @ E3)))
 
 
-def draw_dense(C: Tensor, col: Factors, lamda: Tensor | float, sigma: float, noise: DenseNoise) -> Tensor:
-    """Second stage: the weight matrix W (..., d_out, d_in) given C.
+def draw_dense(C: Tensor, col: Factors, lamda: Tensor | float, sigma: float, noise: DenseNoise | None) -> Tensor:
+    """Way 1. Second stage: the weight matrix W (..., d_out, d_in) given C.
 
-    W = C A_c + lamda sigma (E1 - (E1 A_c^T + E4 R_c^T) A_c)
-
-    The two stages together have the covariance of q(W|u): P_c (x) (I - P_r) + (I - P_c) (x) I = I - P_c (x) P_r.
+    W = C A_c + lamda sigma (E1 - (E1 A_c^T + E4 R_c^T) A_c),   without noise W = C A_c
     """
+    if noise is None:
+        return C @ col.A
     E1, E4 = noise
     scale = lamda * sigma
-    return scale * E1 + (C - scale * (E1 @ col.A.mT + E4 @ col.R.mT)) @ col.A
+    projected = C - scale * (E1 @ col.A.mT + E4 @ col.R.mT)
+    return torch.addcmul(projected @ col.A, E1, torch.as_tensor(scale, dtype=E1.dtype, device=E1.device))
+
+
+def joint(T: Tensor, C: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> Tensor:
+    """Way 2. Y = T C^T + lamda sigma L N, (K, N, p, d_out), with L L^T = X X^T - T T^T and N (K, N, p, d_out).
+
+    `scale` is lamda sigma. Exact for all rows of an input together.
+    """
+    return _plus_product(mean_rows(T, C), scale * L, N)
+
+
+def joint_without_columns(
+    T: Tensor, u: Tensor, row: Factors, L: Tensor, L_T: Tensor, scale: Tensor | float, sigma: float, noise: JointNoise
+) -> Tensor:
+    """Way 3. Both stages on the rows, for few rows: L_T L_T^T = T T^T.
+
+    Y = sigma T u^T A_r + lamda sigma [ L N1 + L_T (N2 - (N2 A_r^T + N3 R_r^T) A_r) ]
+    """
+    N1, N2, N3 = noise
+    second = N2 - (N2 @ row.A.mT + N3 @ row.R.mT) @ row.A
+    return mean_rows_without_columns(T, u, row, sigma) + scale * (L @ N1 + L_T @ second)
+
+
+def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -> Tensor:
+    """Way 4. y = C t + lamda sigma b n for every row, with b = sqrt(|x|^2 - |t|^2) (K, N, p) and n (K, N, p, d_out)."""
+    return torch.addcmul(mean_rows(T, C), (scale * b)[..., None], n)
+
+
+def per_row_without_columns(
+    T: Tensor, u: Tensor, row: Factors, a: Tensor, b: Tensor, scale: Tensor | float, sigma: float, noise: RowNoise
+) -> Tensor:
+    """Way 5. Both stages on single rows: a = |x|, b = sqrt(|x|^2 - |t|^2), both (K, N, p).
+
+    y = sigma A_r^T u t + lamda sigma [ a n - (a - b) A_r^T (A_r n + R_r m) ]
+
+    The covariance given x is b^2 I + |t|^2 (I - P_r): that of C t plus the residual.
+    """
+    n, m = noise
+    a, b = a[..., None], b[..., None]
+    residual = a * n - ((a - b) * (n @ row.A.mT + m @ row.R.mT)) @ row.A
+    return mean_rows_without_columns(T, u, row, sigma) + scale * residual
+
+
+def mean_rows(T: Tensor, C: Tensor) -> Tensor:
+    """T C^T (K, N, p, d_out): one product over all rows per draw. K draws of a shared T are one product in all."""
+    k, n, p = len(C), *T.shape[1:3]
+    if len(T) == k:
+        return (T.flatten(1, 2) @ C.mT).unflatten(1, (n, p))
+    product = T.flatten(0, 2) @ C.flatten(0, 1).mT  # (N p, K d_out)
+    return product.unflatten(1, (k, -1)).movedim(1, 0).unflatten(1, (n, p))
+
+
+def mean_rows_without_columns(T: Tensor, u: Tensor, row: Factors, sigma: float) -> Tensor:
+    """sigma T u^T A_r, (K, N, p, d_out): through the M_out inducing rows instead of C."""
+    return mean_rows(T, sigma * u) @ row.A
+
+
+def _plus_product(y: Tensor, L: Tensor, N: Tensor) -> Tensor:
+    """y + L N over (K, N) batches of (p, p) times (p, d_out), in one pass."""
+    batch = N.shape[:2]
+    L = L.expand(*batch, *L.shape[2:]).flatten(0, 1)
+    return torch.baddbmm(y.flatten(0, 1), L, N.flatten(0, 1)).unflatten(0, batch)

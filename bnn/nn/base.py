@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bnn.nn.draw import Draw, current_draw
+from bnn.nn.draw import Draw, TooLarge, current_draw
+from bnn.nn.fold import folded
 from bnn.nn.options import Options
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ class Weights(NamedTuple):
     bias: Tensor | None
 
 
+class Rows(NamedTuple):
+    """How one input of a layer splits into rows: the vectors that W multiplies."""
+
+    batched: bool  # whether dimension 0 counts the inputs; else there is one
+    number: int  # p
+    gram: int  # multiplies of the rows' Gram matrix
+    taps: int = 1  # entries of a row that come from one channel
+    space: tuple[int, ...] = ()  # how the rows are laid out
+
+
 class Start(NamedTuple):
     """What a posterior starts from, by name."""
 
@@ -43,6 +54,8 @@ class Start(NamedTuple):
 
 
 _PAIRINGS: dict[tuple[str, type[nn.Module]], type[BayesianLayer]] = {}
+
+WEIGHT_BYTES = 2**23  # of sampled weights held at a time, where draws are seeded
 
 # Buffers in which checkpoints of the 2020 code kept the prior; ours follows from the options.
 LEGACY_BUFFERS = frozenset(
@@ -63,6 +76,7 @@ class BayesianLayer(nn.Module):
     has_bias: bool
     d_out: int  # W is d_out x d_in; a bias is its last column
     d_in: int
+    repeats: bool = False  # runs more than once in a forward, so that all its calls must see one W
 
     # ---- a family provides -------------------------------------------------------------------------------------------
 
@@ -81,11 +95,14 @@ class BayesianLayer(nn.Module):
         raise NotImplementedError
 
     def sample_weights(self, draw: Draw) -> Weights:
-        """One sample of the posterior."""
+        """Samples of the posterior, one for each of the K draws: weight (K, ...), bias (K, d_out)."""
         raise NotImplementedError
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
-        """The layer's output under `draw`; `self.dense_output(input, draw)` unless there is a better way."""
+        """The layer's outputs (K, ...) under K draws; `self.dense_output(input, draw)` unless there is a better way.
+
+        `input` is (K, ...), or (1, ...) where all draws see the same.
+        """
         raise NotImplementedError
 
     def kl_parts(self) -> KL:
@@ -108,7 +125,47 @@ class BayesianLayer(nn.Module):
         raise NotImplementedError
 
     def from_matrix(self, W: Tensor) -> Weights:
-        """The inverse of `to_matrix`, for W (d_out, d_in)."""
+        """The inverse of `to_matrix`, for W (..., d_out, d_in)."""
+        raise NotImplementedError
+
+    # ---- and, if it can do better than K runs of the plain layer -----------------------------------------------------
+
+    def run_each(self, input: Tensor, weights: Weights) -> Tensor:
+        """The plain layer's outputs (K, ...) with K weights, for inputs (K, ...) or one (1, ...) for all."""
+        inputs = input.expand(len(weights.weight), *input.shape[1:])
+        biases = [None] * len(inputs) if weights.bias is None else list(weights.bias)
+        return join_draws([self.run(*args)[None] for args in zip(inputs, weights.weight, biases, strict=True)])
+
+    def fast_layout(self, input: Tensor) -> Tensor:
+        """The input in the memory layout in which this layer runs fastest."""
+        return input
+
+    def fast_order(self, A: Tensor) -> Tensor:
+        """Columns of matrices (..., d_in) in the order in which that layout keeps them."""
+        return A
+
+    def from_fast_order(self, W: Tensor) -> Weights:
+        """`from_matrix` for a W with its columns in `fast_order`."""
+        return self.from_matrix(W)
+
+    def rows(self, input: Tensor) -> Rows | None:
+        """How the input of one draw splits into rows; None for a layer that has to run dense."""
+        return None
+
+    def project(self, input: Tensor, A: Tensor) -> Tensor:
+        """T = X A^T (B, p, M) for the rows X of inputs (B, ...), the bias's 1 included, and A (M, d_in)."""
+        raise NotImplementedError
+
+    def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
+        """Rows of outputs (B, p, d_out) as the plain layer would arrange them for `input`."""
+        raise NotImplementedError
+
+    def squares(self, input: Tensor) -> Tensor:
+        """|x|^2 of every row, the bias's 1 included: (B, p)."""
+        raise NotImplementedError
+
+    def gram(self, input: Tensor) -> Tensor:
+        """X X^T of the rows of every input, the bias's 1 included: (B, p, p)."""
         raise NotImplementedError
 
     # ---- construction ------------------------------------------------------------------------------------------------
@@ -154,12 +211,39 @@ class BayesianLayer(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """The output under a draw from the posterior: a different one at every call of the network."""
         draw = current_draw()
-        return self.dense_output(input, draw) if draw.at_mean else self.output(input, draw)
+        draw.enter(self)
+        if draw.token is None:
+            return self.output(input[None], draw)[0]
+        return folded(lambda x: self._checked(x, draw), input, draw.token)
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
-        """The output with weights drawn once per draw, shared by the whole batch."""
-        weight, bias = draw.once(self, lambda: self.mean_weights() if draw.at_mean else self.sample_weights(draw))
-        return self.run(input, weight, bias)
+        """The outputs with weights drawn once per draw, shared by the whole batch."""
+        if draw.token is not None and input.ndim > 2:
+            input = self.fast_layout(input.flatten(0, 1)).unflatten(0, input.shape[:2])
+        if draw.at_mean:
+            mean = self.mean_weights()
+            return self.run_each(input, Weights(mean.weight[None], None if mean.bias is None else mean.bias[None]))
+        if draw.seeds is None or draw.seeds_of(self) is not draw.seeds or self.repeats:
+            return self.run_each(input, draw.once(self, "weights", self.sample_weights))
+        size = max(1, WEIGHT_BYTES // (4 * self.d_in * self.d_out))  # draws whose weights are held at a time
+        outputs = []
+        for start in range(0, draw.count, size):
+            part = draw.only(start, min(start + size, draw.count))
+            own = input if len(input) == 1 else input[start : start + size]
+            outputs.append(self.run_each(own, self.sample_weights(part)))
+        return join_draws(outputs)
+
+    def _checked(self, input: Tensor, draw: Draw) -> Tensor:
+        """`output`, refused before it takes place where K draws would take too much memory."""
+        limit, k = draw.plan.limit, draw.count
+        if limit is not None and k > 1:
+            rows = self.rows(input[0])
+            entries = input[0].numel() if len(input) > 1 else 0
+            if rows is not None:
+                entries += (len(input[0]) if rows.batched else 1) * rows.number * self.d_out
+            if k * 4 * entries > limit:
+                raise TooLarge(max(1, limit // (4 * entries)))
+        return self.output(input, draw)
 
     def kl_divergence(self) -> Tensor:
         """KL[posterior || prior] of this layer, a scalar in nats."""
@@ -219,6 +303,16 @@ class BayesianLayer(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
         super()._load_from_state_dict(kept, prefix, *args)
+
+
+def join_draws(outputs: list[Tensor]) -> Tensor:
+    """Outputs of some draws each, along dimension 0, in the memory layout that they have."""
+    if len(outputs) == 1:
+        return outputs[0]
+    dims = range(1, outputs[0].ndim)
+    order = sorted(dims, key=outputs[0].stride, reverse=True)
+    joined = torch.cat([output.permute(0, *order) for output in outputs])
+    return joined.permute(0, *(1 + order.index(dim) for dim in dims))
 
 
 def plain_weights(layer: nn.Module) -> Weights:

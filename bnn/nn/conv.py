@@ -2,16 +2,124 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bnn.functional.patches import gram_multiplies, patch_gram
+from bnn.nn.base import Rows, Weights
 from bnn.nn.matrix import OutputFirst
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 
 
 class Convolution(OutputFirst):
-    """A convolution with every option of torch: stride, padding (also "same"), padding_mode, dilation, groups."""
+    """A convolution with every option of torch: stride, padding (also "same"), padding_mode, dilation, groups.
+
+    A row is a patch: the entries of the input that one position of the output sees.
+    """
+
+    in_channels: int
+    groups: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding_mode: Any
+    _reversed_padding_repeated_twice: list[int]
 
     def run(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self._conv_forward(input, weight, bias)  # type: ignore[operator]
+
+    def run_each(self, input: Tensor, weights: Weights) -> Tensor:
+        weight, bias = weights
+        k = len(weight)
+        batched = input.ndim == len(self.kernel_size) + 3
+        if batched and len(input) == k and channels_last(input[0]):
+            if math.prod(self.kernel_size) == 1 and self.groups == 1 and not any(self._reversed_padding_repeated_twice):
+                return self._run_rows(input, weights)
+            weight = self.fast_layout(weight.flatten(0, 1)).unflatten(0, weight.shape[:2])
+            weights = Weights(weight, bias)
+        if k == 1:
+            return self.run(input[0], weight[0], None if bias is None else bias[0])[None]
+        if (
+            len(input) == 1 and self.groups == 1
+        ):  # all draws see the same input: one convolution to K times the channels
+            channels = input.ndim - len(self.kernel_size) - 2  # the dimension of channels in one draw's input
+            together = self.run(input[0], weight.flatten(0, 1), None if bias is None else bias.flatten())
+            each = together.unflatten(channels, (k, -1)).movedim(channels, 0)
+            return self.fast_layout(each.flatten(0, 1)).unflatten(0, each.shape[:2]) if batched else each
+        return super().run_each(input, weights)
+
+    def _run_rows(self, input: Tensor, weights: Weights) -> Tensor:
+        """1 x 1 kernels: a product of matrices per draw, for inputs (K, N, ...) with the channels last in memory."""
+        weight, bias = weights
+        strided = input[(..., *(slice(None, None, s) for s in self.stride))]
+        rows = strided.flatten(3).movedim(2, -1).flatten(1, 2)  # (K, N p, c_in)
+        kernel = weight.flatten(2).mT
+        output = torch.bmm(rows, kernel) if bias is None else torch.baddbmm(bias[:, None], rows, kernel)
+        n, space = strided.shape[1], strided.shape[3:]
+        return output.unflatten(1, (n, *space)).movedim(-1, 2)
+
+    def fast_layout(self, input: Tensor) -> Tensor:
+        layout = CHANNELS_LAST.get(input.ndim)
+        return input if layout is None else input.contiguous(memory_format=layout)
+
+    def fast_order(self, A: Tensor) -> Tensor:
+        n, (channels, *kernel) = self.d_in - self.has_bias, self.weight_shape[1:]
+        taps = A[..., :n].unflatten(-1, (channels, -1)).mT.flatten(-2)
+        return torch.cat([taps, A[..., n:]], dim=-1) if self.has_bias else taps
+
+    def from_fast_order(self, W: Tensor) -> Weights:
+        n, (channels, *kernel) = self.d_in - self.has_bias, self.weight_shape[1:]
+        weight = W[..., :n].unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
+        return Weights(weight, W[..., n] if self.has_bias else None)
+
+    def rows(self, input: Tensor) -> Rows | None:
+        if self.groups > 1:
+            return None
+        space = self._padded(input.shape[-len(self.kernel_size) :])
+        out = [
+            (size - d * (k - 1) - 1) // s + 1
+            for size, k, s, d in zip(space, self.kernel_size, self.stride, self.dilation, strict=True)
+        ]
+        gram = gram_multiplies(self.in_channels, space, out, self.kernel_size)
+        batched = input.ndim == len(self.kernel_size) + 2
+        return Rows(batched, math.prod(out), gram, taps=math.prod(self.kernel_size), space=tuple(out))
+
+    def project(self, input: Tensor, A: Tensor) -> Tensor:
+        weights = self.from_matrix(A)
+        return self.run(input, *weights).flatten(2).mT
+
+    def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
+        geometry = self.rows(input)
+        assert geometry is not None
+        output = rows.mT.unflatten(-1, geometry.space)  # the channels are last in memory
+        return output if channels_last(input) else output.contiguous()
+
+    def squares(self, input: Tensor) -> Tensor:
+        ones = input.new_ones(1, 1, *self.kernel_size)
+        total = self.run(input.square().sum(1, keepdim=True), ones, None)
+        return total.flatten(1) + self.has_bias
+
+    def gram(self, input: Tensor) -> Tensor:
+        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+        if any(self._reversed_padding_repeated_twice):
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=mode)
+        return patch_gram(input, self.kernel_size, self.stride, self.dilation) + self.has_bias
+
+    def _padded(self, space: torch.Size) -> list[int]:
+        """The sizes of the padded input."""
+        pads = self._reversed_padding_repeated_twice[::-1]
+        return [size + pads[2 * i] + pads[2 * i + 1] for i, size in enumerate(space)]
+
+
+def channels_last(x: Tensor) -> bool:
+    """Whether x has its channels last in memory, and would not pass for contiguous."""
+    layout = CHANNELS_LAST.get(x.ndim)
+    return layout is not None and x.is_contiguous(memory_format=layout) and not x.is_contiguous()
 
 
 class Conv1d(Convolution, nn.Conv1d):

@@ -1,102 +1,211 @@
 """One forward, one draw: what the layers of a network must agree on, for exactly as long as a forward lasts.
 
 A `Draw` is opened by a hook on the root (put there by `bayesianize_`) or by `bnn.predict`, and closed when the forward
-returns or raises. Layers ask it for their weights, so that a layer that runs twice in a forward shows the same weights
-twice, and every layer shows the same ensemble member. A layer called on its own draws on its own.
+returns or raises. Layers ask it for their noise, so that a layer that runs twice in a forward shows the same weights
+twice, and every layer shows the same ensemble member. A layer called on its own draws on its own. A `Draw` may stand
+for K draws at once, which then run as one pass (`bnn.nn.fold`): whatever is drawn has a leading dimension K.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bnn.functional.cost import Way
+from bnn.functional.gaussian import standard_normal
+
 T = TypeVar("T")
+
+_TWICE = (
+    "a {} ran twice in one forward with separate noise; from now on it draws its weights, so that all its calls see "
+    "the same function (sampling='weight' does so from the start)"
+)
 
 
 class Seeds:
-    """A whole network's draw as one number: every layer has a generator of its own, whatever order layers run in."""
+    """Draws of a whole network, a number each: every layer has generators of its own, whatever order layers run in."""
 
-    def __init__(self, network: nn.Module, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, network: nn.Module, *seeds: int) -> None:
+        self.values = seeds
         self._kept = network  # so that no other module takes over an id
         self._index = {id(module): i for i, module in enumerate(unwrapped(network).modules())}
 
     def __contains__(self, module: nn.Module) -> bool:
         return id(module) in self._index
 
-    def generator(self, module: nn.Module | None, device: torch.device | str) -> torch.Generator:
-        """The generator of a layer, or of what all layers share (None), always at its start."""
+    def only(self, start: int, stop: int) -> Seeds:
+        """The draws from `start` to `stop`."""
+        part = Seeds.__new__(Seeds)
+        part.values, part._kept, part._index = self.values[start:stop], self._kept, self._index
+        return part
+
+    def generators(self, module: nn.Module | None, name: str, device: torch.device | str, part: int = 0) -> list[Any]:
+        """One generator per draw for the noise `name` of a layer, or of what all layers share (None), at its start."""
         index = 0 if module is None else 1 + self._index[id(module)]
-        state = np.random.SeedSequence([self.seed % 2**64, index]).generate_state(1, np.uint32)
-        return torch.Generator(device).manual_seed(int(state[0]))
+        salt = zlib.crc32(name.encode())
+        return [torch.Generator(device).manual_seed(_mix(seed, index, salt, part)) for seed in self.values]
+
+
+class Plan:
+    """What all draws of one call share: how every layer draws, decided once, and its factors.
+
+    Args:
+        restarts: a layer that turns out to run twice raises `Repeated`, because the caller starts again.
+        limit: bytes that the folded input and output of a layer may take; more raises `TooLarge`.
+        draws: how many draws the call makes in all; None: those of the one `Draw`.
+    """
+
+    def __init__(self, restarts: bool = False, limit: int | None = None, draws: int | None = None) -> None:
+        self.restarts = restarts
+        self.limit = limit
+        self.draws = draws
+        self.ways: dict[nn.Module, Way] = {}
+        self.factors: dict[nn.Module, Any] = {}
+
+
+class Repeated(Exception):  # noqa: N818, the name says what happened
+    """A layer ran twice in a forward and is now marked: the call must start again."""
+
+
+class TooLarge(Exception):  # noqa: N818
+    """So many draws at once do not fit; `draws` do."""
+
+    def __init__(self, draws: int) -> None:
+        super().__init__(draws)
+        self.draws = draws
 
 
 class Draw:
-    """One sample of everything the network needs to be a function.
+    """K samples of everything the network needs to be a function.
 
     Args:
         root: the network whose forward this draw serves; None for a layer on its own.
-        seeds: makes the draw repeatable; None draws from torch's global generators.
-        member: the ensemble member to show; None picks one at random when the first layer asks.
+        count: K; more than one only inside `bnn.nn.fold`.
+        seeds: makes the draws repeatable, one seed each; None draws from torch's global generators.
+        members: the ensemble members to show; None picks them at random when the first layer asks.
         pinned: opened around calls of the root (`predict`), rather than by the root's own hook.
         at_mean: no sample at all: every layer uses its posterior mean.
+        plan: what this draw shares with others of the same call.
+        inputs: how many inputs the root was given: the length of their dimension 0; None: unknown.
+        part: which batch of inputs this is, where one call runs several.
     """
 
     def __init__(
         self,
         root: nn.Module | None = None,
+        count: int = 1,
         seeds: Seeds | None = None,
-        member: int | None = None,
+        members: Sequence[int] | None = None,
         pinned: bool = False,
         at_mean: bool = False,
+        plan: Plan | None = None,
+        inputs: int | None = None,
+        part: int = 0,
     ) -> None:
         self.root = root if root is None else unwrapped(root)
+        self.count = count
         self.at_mean = at_mean
         self.seeds = seeds
         self.pinned = pinned
+        self.plan = Plan() if plan is None else plan
+        self.inputs, self.part = inputs, part
+        self.token: Any = None  # set while K draws run as one pass
         self.depth = 1  # how often the root is running: it may call itself
         self.outer: Draw | None = None
+        self._parent: tuple[Draw, int] | None = None
         self._scope = frozenset(map(id, self.root.modules())) if self.root is not None and pinned else None
-        self._member = member
+        self._given = None if members is None else tuple(members)
         self._members: dict[tuple[int, Seeds | None], Tensor] = {}
-        self._drawn: dict[nn.Module, Any] = {}
+        self._drawn: dict[tuple[nn.Module, str], Any] = {}
+        self._drew_rows: set[int] = set()  # ids, which torch.compile can follow
+        self._ran: set[int] = set()
+        self._coupled: bool | None = None
+
+    def only(self, start: int, stop: int) -> Draw:
+        """The draws from `start` to `stop` of this one, with what they have drawn already."""
+        assert self.seeds is not None
+        given = None if self._given is None else self._given[start:stop]
+        part = Draw(None, stop - start, self.seeds.only(start, stop), given, plan=self.plan, part=self.part)
+        part.token, part._parent = self.token, (self, start)
+        return part
 
     def seeds_of(self, module: nn.Module) -> Seeds | None:
         """What makes `module` repeatable: this draw's own seeds, else those of the innermost `frozen_draw`."""
         return self.seeds if self.seeds is not None and module in self.seeds else _frozen_seeds(module)
 
     def frozen(self, module: nn.Module) -> bool:
-        """Whether `module` must show one and the same function of every input."""
-        return self.seeds_of(module) is not None
+        """Whether `frozen_draw` asks `module` to show one and the same function in every forward."""
+        seeds = self.seeds_of(module)
+        return seeds is not None and seeds is not self.seeds
 
-    def once(self, module: nn.Module, sample: Callable[[], T]) -> T:
-        """What `sample` returned the first time `module` asked in this draw."""
-        if module not in self._drawn:
-            self._drawn[module] = sample()
-        result: T = self._drawn[module]
+    def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T]) -> T:
+        """What `sample(draw)` returned the first time `module` asked for `name` in this draw: tensors (K, ...)."""
+        if self._parent is not None:
+            parent, start = self._parent
+            return _rows(parent.once(module, name, sample), start, start + self.count)
+        if (module, name) not in self._drawn:
+            self._drawn[module, name] = sample(self)
+        result: T = self._drawn[module, name]
         return result
 
-    def generator(self, module: nn.Module, like: Tensor) -> torch.Generator | None:
-        """The generator `module` draws from, on the device of `like`; None is torch's global one."""
+    def enter(self, module: nn.Module) -> None:
+        """Notes that `module` runs; the second time it is marked as `repeats`, so that all its calls see one W.
+
+        Weights drawn as a whole are the same in both calls. Where the first call drew only its outputs it is too late:
+        the caller starts again (`Repeated`), or a warning says that this one forward had two functions.
+        """
+        if id(module) in self._ran and not module.repeats:
+            module.repeats = True  # type: ignore[assignment]
+            if id(module) in self._drew_rows:
+                if self.plan.restarts:
+                    raise Repeated
+                warnings.warn(_TWICE.format(type(module).__name__), UserWarning, stacklevel=3)
+        self._ran.add(id(module))
+
+    def drew_rows(self, module: nn.Module) -> None:
+        """Notes that `module` drew the noise of its outputs, not of its weights."""
+        self._drew_rows.add(id(module))
+
+    def normals(self, module: nn.Module, name: str, *shape: int, like: Tensor, by_input: bool = False) -> Tensor:
+        """Standard normals (K, *shape): the noise `name` of a layer, the same whenever it asks in a seeded draw.
+
+        Args:
+            by_input: the noise belongs to the inputs, so another batch of them gets another.
+        """
         seeds = self.seeds_of(module)
-        return None if seeds is None else seeds.generator(module, like.device)
+        if seeds is None:
+            return standard_normal(self.count, *shape, like=like)
+        noise = torch.empty(len(seeds.values), *shape, dtype=like.dtype, device=like.device)
+        generators = seeds.generators(module, name, like.device, self.part if by_input else 0)
+        for values, generator in zip(noise, generators, strict=True):
+            values.normal_(generator=generator)
+        return noise.expand(self.count, *shape)
 
     def member(self, module: nn.Module, size: int) -> Tensor:
-        """The index (1,) of the ensemble member that all layers with `size` members show in this draw."""
+        """The indices (K,) of the ensemble members that all layers with `size` members show in this draw."""
+        if self._parent is not None:
+            parent, start = self._parent
+            return parent.member(module, size)[start : start + self.count]
         self.refuse_recomputation("ensemble member")
         seeds = self.seeds_of(module)
-        member = self._member if seeds is self.seeds else None  # inside `frozen_draw` its seed decides
+        given = self._given if seeds is self.seeds else None  # inside `frozen_draw` its seed decides
         if (size, seeds) not in self._members:
-            generator = None if seeds is None else seeds.generator(None, "cpu")
-            picked = torch.randint(size, (1,), generator=generator) if member is None else torch.tensor([member % size])
-            self._members[size, seeds] = picked
+            if given is not None:
+                picked = torch.tensor(given) % size
+            elif seeds is None:
+                picked = torch.randint(size, (self.count,))
+            else:
+                generators = seeds.generators(None, "member", "cpu")
+                picked = torch.cat([torch.randint(size, (1,), generator=g) for g in generators])
+            self._members[size, seeds] = picked.expand(self.count)
         return self._members[size, seeds]
 
     def refuse_recomputation(self, what: str) -> None:
@@ -112,6 +221,16 @@ class Draw:
         if self._scope is not None:
             return id(module) in self._scope
         return self.root is not None and any(module is other for other in self.root.modules())
+
+    def couples_inputs(self) -> bool:
+        """Whether BatchNorm normalises by the batch, so that one input's output depends on the others."""
+        if self._coupled is None:
+            modules = () if self.root is None else self.root.modules()
+            self._coupled = any(
+                isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or m.running_mean is None)
+                for m in modules
+            )
+        return self._coupled
 
 
 class _Current(threading.local):
@@ -172,9 +291,15 @@ def mark_root_(network: nn.Module) -> None:
         return
     # The handles travel with the network: unpickling them reserves their ids, so that no later hook overwrites ours.
     network.__dict__["_draw_hooks"] = [
-        network.register_forward_pre_hook(_open),
+        network.register_forward_pre_hook(_open, with_kwargs=True),
         network.register_forward_hook(_close, always_call=True),
     ]
+
+
+def inputs_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """The number of inputs: the length of the first tensor among the arguments; None if there is none."""
+    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    return None if first is None or first.ndim == 0 else first.shape[0]
 
 
 def _frozen_seeds(module: nn.Module) -> Seeds | None:
@@ -187,7 +312,25 @@ def unwrapped(network: nn.Module) -> nn.Module:
     return network if inner is None else inner
 
 
-def _open(module: nn.Module, args: Any) -> None:
+def _mix(*numbers: int) -> int:
+    """One well-mixed number below 2^32 from several: a round of splitmix64 for each."""
+    state = 0
+    for number in numbers:
+        state = (state ^ (number % 2**64)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state >> 32
+
+
+def _rows(drawn: Any, start: int, stop: int) -> Any:
+    """Rows of a tensor, or of every tensor of a tuple."""
+    if isinstance(drawn, Tensor):
+        return drawn[start:stop]
+    return None if drawn is None else type(drawn)(*(_rows(part, start, stop) for part in drawn))
+
+
+def _open(module: nn.Module, args: Any, kwargs: Any) -> None:
     draw = _current.draw
     if draw is not None and draw.root is module and not draw.pinned:
         if _calls_itself(module):
@@ -196,7 +339,7 @@ def _open(module: nn.Module, args: Any) -> None:
         draw = draw.outer  # left behind by an interrupted forward: closing hooks do not run on Ctrl-C
     elif draw is not None and draw.covers(module):
         return
-    new = Draw(root=module)
+    new = Draw(root=module, inputs=inputs_of(args, kwargs))
     new.outer, _current.draw = draw, new
 
 

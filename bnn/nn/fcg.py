@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnn.functional.gaussian import kl_full, standard_normal
+from bnn.functional.gaussian import kl_full
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.draw import Draw
@@ -67,9 +67,9 @@ class FCG(BayesianLayer):
 
     def sample_weights(self, draw: Draw) -> Weights:
         tril = self.scale_tril()
-        noise = standard_normal(len(tril), like=tril, generator=draw.generator(self, tril))
+        noise = draw.normals(self, "w", len(tril), like=tril)
         with without_autocast(tril):
-            return self._from_vector(self.mean + (tril @ noise).to(self.mean.dtype))
+            return self._from_vector(self.mean + (noise @ tril.mT).to(self.mean.dtype))
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         return self.dense_output(input, draw)
@@ -94,7 +94,7 @@ class FCG(BayesianLayer):
 
     def _from_vector(self, vector: Tensor) -> Weights:
         n = self.weight_shape.numel()
-        return Weights(vector[:n].reshape(self.weight_shape), vector[n:] if self.has_bias else None)
+        return Weights(vector[..., :n].unflatten(-1, self.weight_shape), vector[..., n:] if self.has_bias else None)
 
 
 def _to_vector(weights: Weights) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnn.functional.gaussian import kl_diagonal, standard_normal
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, safe_sqrt, without_autocast
-from bnn.nn.base import KL, BayesianLayer, Start, Weights
+from bnn.nn.base import KL, BayesianLayer, Start, Weights, join_draws
 from bnn.nn.draw import Draw
 from bnn.nn.options import Options, WeightSd, check_bool, check_number, check_positive, check_weight_sd, neal
 
@@ -70,27 +70,35 @@ class FFG(BayesianLayer):
         return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
 
     def sample_weights(self, draw: Draw) -> Weights:
-        generator = draw.generator(self, self.weight_mean)
         mean, sds = self.mean_weights(), self.sds()
-        weight = _sample(mean.weight, sds.weight, generator)
-        return Weights(
-            weight, None if mean.bias is None or sds.bias is None else _sample(mean.bias, sds.bias, generator)
-        )
+        weight = self._sample(draw, "weight", mean.weight, sds.weight)
+        bias = None if mean.bias is None or sds.bias is None else self._sample(draw, "bias", mean.bias, sds.bias)
+        return Weights(weight, bias)
+
+    def _sample(self, draw: Draw, name: str, mean: Tensor, sd: Tensor) -> Tensor:
+        return mean + (sd * draw.normals(self, name, *mean.shape, like=sd)).to(mean.dtype)
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
-        if not self.options.local_reparameterization or draw.frozen(self):
+        by_output = self.options.local_reparameterization and not (self.repeats or draw.at_mean)
+        if not by_output or draw.seeds_of(self) is not None:
             return self.dense_output(input, draw)
-        return self.local_output(input)
+        draw.drew_rows(self)
+        return self.local_output(input.expand(draw.count, *input.shape[1:]))
 
     def local_output(self, input: Tensor) -> Tensor:
-        """Outputs drawn from their marginals N(x m, x^2 s^2), independently for every row of the input."""
-        mean = self.run(input, *self.mean_weights())
+        """Outputs (K, ...) drawn from their marginals N(x m, x^2 s^2), independently for every row of the input."""
         sds = self.sds()
+        mean = self._run_all(input, self.mean_weights())
         with without_autocast(input):  # squares of small sds vanish in half precision
-            variance = self.run(
-                at_least_float32(input).square(), sds.weight.square(), None if sds.bias is None else sds.bias.square()
-            )
+            squares = Weights(sds.weight.square(), None if sds.bias is None else sds.bias.square())
+            variance = self._run_all(at_least_float32(input).square(), squares)
         return mean + (safe_sqrt(variance) * standard_normal(*mean.shape, like=variance)).to(mean.dtype)
+
+    def _run_all(self, input: Tensor, weights: Weights) -> Tensor:
+        """The plain layer on K draws (K, ...) with the same weights."""
+        if len(input) == 1:
+            return self.run(input[0], *weights)[None]
+        return join_draws([self.run(x, *weights)[None] for x in input])
 
     def prior_sds(self) -> tuple[float, float]:
         """The prior standard deviations of weight and bias."""
@@ -110,7 +118,3 @@ class FFG(BayesianLayer):
     def summary(self) -> str:
         cap = "" if self.options.max_sd is None else f", max_sd={self.options.max_sd:g}"
         return f"family=ffg, prior_sd={self.prior_sds()[0]:.3g}{cap}"
-
-
-def _sample(mean: Tensor, sd: Tensor, generator: torch.Generator | None) -> Tensor:
-    return mean + (sd * standard_normal(*mean.shape, like=sd, generator=generator)).to(mean.dtype)

@@ -8,16 +8,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnn.functional.draws import column_noise, dense_noise, draw_columns, draw_dense
+from bnn.functional.cost import Way
+from bnn.functional.draws import (
+    ColumnNoise,
+    DenseNoise,
+    Shapes,
+    column_shapes,
+    dense_shapes,
+    draw_columns,
+    draw_dense,
+)
 from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
-from bnn.nn.base import KL, BayesianLayer, Start, Weights
-from bnn.nn.draw import Draw
+from bnn.nn.base import KL, Start, Weights
+from bnn.nn.cache import Cache
+from bnn.nn.draw import Draw, current_draw
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
+from bnn.nn.ways import DrawnInStages, choose, row_output
 
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
@@ -39,7 +50,7 @@ class InducingOptions(Options):
     cache_cholesky: bool = False  # accepted for old configurations, without effect
     ensemble_size: int = 8
     init: str = "weights"  # keep the weights at hand, projected; "paper": random, as in the paper
-    sampling: str = "weight"  # one function per draw for the whole batch, as in the paper
+    sampling: str = "auto"  # exact for every input; "weight": one function for the batch; "local": for every position
 
     def __post_init__(self) -> None:
         check_size("inducing_rows", self.inducing_rows, none=True)
@@ -51,14 +62,14 @@ class InducingOptions(Options):
         check_size("ensemble_size", self.ensemble_size)
         check_choice("q_inducing", self.q_inducing, ["diagonal", "matrix", "full", "ensemble"])
         check_choice("init", self.init, ["weights", "paper"])
-        check_choice("sampling", self.sampling, ["weight"])
+        check_choice("sampling", self.sampling, ["auto", "weight", "local"])
         for name in ("learn_lamda", "whitened_u", "sqrt_width_scaling", "cache_cholesky"):
             check_bool(name, getattr(self, name))
         if self.max_sd_u is not None and self.q_inducing != "diagonal":
             raise ValueError(f"max_sd_u caps q_inducing='diagonal'; {self.q_inducing!r} has no such cap: leave it out")
 
 
-class InducingBase(BayesianLayer):
+class InducingBase(DrawnInStages):
     """What the inducing families share: parameters, factors, conditional, KL. They differ in lamda."""
 
     options_type = InducingOptions
@@ -66,6 +77,7 @@ class InducingBase(BayesianLayer):
 
     options: InducingOptions
     q: QInducing
+    cache: Cache[tuple[Factors, Factors]]
     z_row: Tensor  # (M_out, d_out)
     z_col: Tensor  # (M_in, d_in)
     _d_row: Tensor  # (M_out,), through softplus
@@ -98,7 +110,7 @@ class InducingBase(BayesianLayer):
         lamda = min(options.init_lamda, options.max_lamda or math.inf)
         raw = {"_lamda": inverse_softplus(torch.tensor(lamda, dtype=torch.double)).to(W)}
         learned, fixed = (raw, {}) if options.learn_lamda and cls.has_lamda(options) else ({}, raw)
-        return Start(trained | learned, q.fixed(u) | fixed, {"q": q})
+        return Start(trained | learned, q.fixed(u) | fixed, {"q": q, "cache": Cache()})
 
     @classmethod
     def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
@@ -115,8 +127,18 @@ class InducingBase(BayesianLayer):
         """lamda, or None where W is a point given U."""
         return positive(self._lamda, self.options.max_lamda) if self.has_lamda(self.options) else None
 
-    def factors(self) -> tuple[Factors, Factors]:
-        """The factors of the rows and of the columns."""
+    def factors(self, draw: Draw | None = None) -> tuple[Factors, Factors]:
+        """The factors of rows and columns: where gradients flow once per call, else once per value of parameters."""
+        sources = (self.z_row, self._d_row, self.z_col, self._d_col)
+        if not torch.is_grad_enabled() or not any(source.requires_grad for source in sources):
+            return self.cache.get(sources, self._factorise)
+        known = (current_draw() if draw is None else draw).plan.factors
+        if self not in known:
+            known[self] = self._factorise()
+        factors: tuple[Factors, Factors] = known[self]
+        return factors
+
+    def _factorise(self) -> tuple[Factors, Factors]:
         row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
         return row, factor(self.z_col, positive(self._d_col), "Psi_c = Z_c Z_c^T + D_c^2")
 
@@ -126,20 +148,59 @@ class InducingBase(BayesianLayer):
             u = whiten(self.q.mean(self), self._prior(row, col))
             return self.from_matrix(conditional_mean(u, row, col, self.prior_sd()).to(self.z_row.dtype))
 
-    def sample_weights(self, draw: Draw) -> Weights:
-        row, col = self.factors()
-        generator, sigma, lamda = draw.generator(self, row.A), self.prior_sd(), self.lamda()
-        with without_autocast(self.z_row):
-            u = whiten(self.q.sample(self, draw, generator), self._prior(row, col))
-            if lamda is None:
-                W = conditional_mean(u, row, col, sigma)
-            else:
-                C = draw_columns(u, row, lamda, sigma, column_noise(row, col, generator=generator))
-                W = draw_dense(C, col, lamda, sigma, dense_noise(row, col, generator=generator))
-            return self.from_matrix(W.to(self.z_row.dtype))
+    # ---- drawing -----------------------------------------------------------------------------------------------------
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
-        return self.dense_output(input, draw)
+        way = choose(self, input, draw)
+        return self.dense_output(input, draw) if way is Way.DENSE else row_output(self, input, draw, way)
+
+    def noisy(self, draw: Draw) -> bool:
+        """Whether W varies given u in this draw."""
+        return self.has_lamda(self.options) and not draw.at_mean
+
+    def sample_u(self, draw: Draw) -> Tensor:
+        """The whitened u of every draw, (K, M_out, M_in); its mean in a draw at the mean."""
+        return draw.once(self, "u", self._sample_u)
+
+    def _sample_u(self, draw: Draw) -> Tensor:
+        row, col = self.factors(draw)
+        with without_autocast(self.z_row):
+            u = self.q.mean(self)[None] if draw.at_mean else self.q.sample(self, draw)
+            return whiten(u, self._prior(row, col))
+
+    def sample_columns(self, draw: Draw) -> Tensor:
+        """The first stage C of every draw, (K, d_out, M_in)."""
+        (row, col), u, sigma = self.factors(draw), self.sample_u(draw), self.prior_sd()
+        with without_autocast(self.z_row):
+            if not self.noisy(draw):
+                return draw_columns(u, row, 0.0, sigma, None)
+            noise = ColumnNoise(**self._noise(draw, "columns", column_shapes(row, col)))
+            return draw_columns(u, row, self._lamda_now(), sigma, noise)
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        (row, col), C, sigma = self.factors(draw), self.sample_columns(draw), self.prior_sd()
+        fast = draw.token is not None
+        if fast:  # the noise does not mind, and the weights need not be rearranged
+            col = col._replace(A=self.fast_order(col.A))
+        with without_autocast(self.z_row):
+            if self.noisy(draw):
+                noise = DenseNoise(**self._noise(draw, "weights", dense_shapes(row, col)))
+                W = draw_dense(C, col, self._lamda_now(), sigma, noise)
+            else:
+                W = draw_dense(C, col, 0.0, sigma, None)
+            W = W.to(self.z_row.dtype)
+            return self.from_fast_order(W) if fast else self.from_matrix(W)
+
+    def _noise(self, draw: Draw, name: str, shapes: Shapes) -> dict[str, Tensor]:
+        """Noise tensors (K, *shape), drawn in one go."""
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        parts = draw.normals(self, name, sum(sizes), like=at_least_float32(self.z_row)).split(sizes, dim=1)
+        return {key: part.unflatten(1, shape) for (key, shape), part in zip(shapes.items(), parts, strict=True)}
+
+    def _lamda_now(self) -> Tensor:
+        lamda = self.lamda()
+        assert lamda is not None
+        return lamda
 
     def kl_parts(self) -> KL:
         prior = None if self.options.whitened_u else self._prior(*self.factors())

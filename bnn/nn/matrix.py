@@ -17,6 +17,6 @@ class OutputFirst(BayesianLayer):
         return W if weights.bias is None else torch.cat([W, weights.bias[:, None]], dim=1)
 
     def from_matrix(self, W: Tensor) -> Weights:
-        if not self.has_bias:
-            return Weights(W.reshape(self.weight_shape), None)
-        return Weights(W[:, :-1].reshape(self.weight_shape), W[:, -1])
+        n = self.d_in - self.has_bias
+        weight = W[..., :n].unflatten(-1, self.weight_shape[1:])
+        return Weights(weight, W[..., n] if self.has_bias else None)

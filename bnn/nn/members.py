@@ -9,16 +9,16 @@ from bnn.nn.inducing import InducingBase
 from bnn.nn.q_inducing import Ensemble
 
 
-def even_members(network: nn.Module, samples: int, generator: torch.Generator | None = None) -> list[int | None]:
+def even_members(network: nn.Module, samples: int, generator: torch.Generator | None = None) -> list[int] | None:
     """The ensemble member each of `samples` draws shows: every member equally often, in random order.
 
-    20 draws of 5 members are 4 of each; with a remainder, which members come once more is random. All None for a
+    20 draws of 5 members are 4 of each; with a remainder, which members come once more is random. None for a
     network without Ensemble-U.
     """
     layers = [module for module in network.modules() if isinstance(module, InducingBase)]
     size = max((layer.q.size for layer in layers if isinstance(layer.q, Ensemble)), default=0)
     if not size:
-        return [None] * samples
+        return None
     rounds = -(-samples // size)
     picked = torch.cat([torch.randperm(size, generator=generator) for _ in range(rounds)])
     return picked[:samples].tolist()

@@ -35,8 +35,8 @@ class QInducing(ABC):
         """E[U], (M_out, M_in)."""
 
     @abstractmethod
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
-        """A sample of U, (M_out, M_in)."""
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
+        """Samples of U, one for each of the K draws: (K, M_out, M_in)."""
 
     @abstractmethod
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
@@ -62,9 +62,9 @@ class Diagonal(QInducing):
         """The standard deviations (M_out, M_in)."""
         return positive(layer._inducing_sd, self.max_sd)
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
         mean = self.mean(layer)
-        return mean + self.sd(layer) * standard_normal(*mean.shape, like=mean, generator=generator)
+        return mean + self.sd(layer) * draw.normals(layer, "u", *mean.shape, like=mean)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return kl_diagonal_u(self.mean(layer), self.sd(layer), prior)
@@ -82,8 +82,9 @@ class Point(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean)
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
-        return self.mean(layer)
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
+        mean = self.mean(layer)
+        return mean.expand(draw.count, *mean.shape)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return 0.5 * whiten(self.mean(layer), prior).square().sum()
@@ -112,10 +113,10 @@ class Matrix(QInducing):
         row, col = layer._inducing_row_scale_tril, layer._inducing_col_scale_tril
         return unpack_tril(row, m_out), unpack_tril(col, m_in)
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
         mean = self.mean(layer)
         row, col = self.trils(layer)
-        return mean + row @ standard_normal(*mean.shape, like=mean, generator=generator) @ col.mT
+        return mean + row @ draw.normals(layer, "u", *mean.shape, like=mean) @ col.mT
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return kl_matrix_u(self.mean(layer), *self.trils(layer), prior)
@@ -140,9 +141,10 @@ class Full(QInducing):
         """The scale T (M_out M_in, M_out M_in)."""
         return unpack_tril(layer._inducing_scale_tril, layer.inducing_mean.numel())
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
         mean, tril = self.mean(layer), self.tril(layer)
-        return mean + (tril @ standard_normal(len(tril), like=tril, generator=generator)).reshape(self.shape)
+        noise = draw.normals(layer, "u", len(tril), like=tril)
+        return mean + (noise @ tril.mT).unflatten(1, self.shape)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return kl_full_u(self.mean(layer), self.tril(layer), prior)
@@ -168,9 +170,9 @@ class Ensemble(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean).mean(0)
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
         members = at_least_float32(layer.inducing_mean)
-        return members.index_select(0, draw.member(layer, self.size).to(members.device)).squeeze(0)
+        return members.index_select(0, draw.member(layer, self.size).to(members.device))
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return layer.inducing_mean.new_zeros((), dtype=at_least_float32(layer.inducing_mean).dtype)
@@ -195,16 +197,16 @@ class GlobalSlice(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return self._slice(self.held[0].mean_weights().weight)  # type: ignore[operator]
 
-    def sample(self, layer: Any, draw: Draw, generator: torch.Generator | None) -> Tensor:
+    def sample(self, layer: Any, draw: Draw) -> Tensor:
         draw.refuse_recomputation("global matrix V")
         owner: Any = self.held[0]
-        return self._slice(draw.once(owner, lambda: owner.sample_weights(draw)).weight)
+        return self._slice(draw.once(owner, "V", owner.sample_weights).weight)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return torch.zeros_like(layer._lamda, dtype=at_least_float32(layer._lamda).dtype)  # the global module's
 
     def _slice(self, V: Tensor) -> Tensor:
-        return at_least_float32(V.narrow(self.dim, self.first, self.length))
+        return at_least_float32(V.narrow(self.dim - 2, self.first, self.length))
 
 
 def _eye(n: int, like: Tensor) -> Tensor:

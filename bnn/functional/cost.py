@@ -1,0 +1,90 @@
+"""Which way of drawing is cheapest: the one place where the engine's prices live.
+
+A way's cost is a sum of counts times prices: multiplies, normals, entries of elementwise passes, multiplies of small
+factorisations, and a fixed price per call. Prices are in nanoseconds on a 2-core CPU; only their ratios decide.
+`make bench` measures the regret of the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+
+class Way(Enum):
+    """Where the randomness of a layer's output is drawn; the formulas are in `bnn.functional.draws`."""
+
+    DENSE = "dense"
+    JOINT = "joint"
+    JOINT_WITHOUT_COLUMNS = "joint without columns"
+    PER_ROW = "per row"
+    PER_ROW_WITHOUT_COLUMNS = "per row without columns"
+
+
+class Size(NamedTuple):
+    """One call of a layer."""
+
+    draws: int  # K
+    inputs: int  # N
+    rows: int  # p, per input
+    d_out: int
+    d_in: int
+    m_out: int
+    m_in: int
+    gram: int = 0  # multiplies of X X^T per input
+    taps: int = 1  # entries of a row that come from one channel
+    shared: bool = False  # all draws see the same inputs
+    residual: bool = True  # lamda > 0
+
+
+class Prices(NamedTuple):
+    """Nanoseconds."""
+
+    multiply: float = 0.014  # in large products and convolutions
+    small: float = 0.035  # in products of K N small matrices
+    normal: float = 4.2
+    entry: float = 0.35  # an entry of an elementwise pass
+    weight: float = 0.6  # an entry of a weight that a convolution has to bring into its own order
+    factor: float = 0.06  # a multiply of a Cholesky factorisation
+    call: float = 12_000.0  # one operation, whatever its size
+
+
+def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B008
+    """The price of drawing a layer's outputs for all draws and inputs."""
+    k, n, p, d_out, d_in, m_out, m_in = size[:7]
+    inputs = n if size.shared else k * n  # distinct inputs
+    project = prices.multiply * inputs * p * d_in * m_in
+    columns = k * d_out * m_in * (prices.multiply * m_out)
+    if size.residual:
+        columns += k * d_out * m_in * (prices.normal + 2 * prices.multiply * m_out)
+    mean = prices.multiply * k * n * p * m_in * d_out
+    through_rows = prices.multiply * k * n * p * m_out * (m_in + d_out)
+    normals = (prices.normal + prices.entry) * k * n * p * d_out
+    norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry
+    factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)
+    spread = prices.small * k * n * p * p * d_out
+    match way:
+        case Way.DENSE:
+            weights = k * d_out * d_in
+            build = weights * (prices.multiply * m_in + prices.weight) + columns
+            if size.residual:
+                build += weights * (prices.normal + prices.entry + prices.multiply * m_in)
+            run = prices.multiply * k * n * p * d_in * d_out
+            return build + run + prices.call * (4 + 2 * k)
+        case Way.JOINT:
+            return project + columns + mean + normals + factor + spread + prices.call * 16
+        case Way.JOINT_WITHOUT_COLUMNS:
+            second = through_rows + normals + prices.small * 2 * k * n * p * m_out * d_out
+            return project + 2 * (factor + spread) + second + normals + prices.call * 24
+        case Way.PER_ROW:
+            residual = normals + norms + 6 * prices.call if size.residual else 0.0
+            return project + columns + mean + residual + prices.call * 6
+        case Way.PER_ROW_WITHOUT_COLUMNS:
+            residual = normals + norms + prices.multiply * 2 * k * n * p * m_out * d_out + 12 * prices.call
+            return project + through_rows + (residual if size.residual else 0.0) + prices.call * 6
+
+
+def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
+    """The cheapest of `ways`."""
+    return min(ways, key=lambda way: cost(way, size, prices))
