@@ -1,6 +1,6 @@
-"""Times every way of drawing on many layers, to judge the cost model: its regret is the time of its choice over the best.
+"""Times every way of drawing on many layers, to judge the cost model by its regret: time of its choice over the best.
 
-    python benchmarks/ways.py [--rounds 5] [--device cpu] [--out benchmarks/results/ways.json]
+python benchmarks/ways.py [--rounds 5] [--device cpu] [--out benchmarks/results/ways.json]
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ class Case(NamedTuple):
 
 
 def conv(c_in: int, c_out: int, k: int, size: int, inputs: int, draws: int, stride: int = 1) -> Case:
-    options = dict(in_channels=c_in, out_channels=c_out, kernel_size=k, padding=k // 2, stride=stride, bias=False)
+    options = {
+        "in_channels": c_in,
+        "out_channels": c_out,
+        "kernel_size": k,
+        "padding": k // 2,
+        "stride": stride,
+        "bias": False,
+    }
     name = f"conv {c_in}-{c_out} {k}x{k}/{stride} at {size}, N={inputs}, K={draws}"
     return Case(name, options, (size, size), inputs, draws)
 
@@ -40,7 +47,7 @@ def conv(c_in: int, c_out: int, k: int, size: int, inputs: int, draws: int, stri
 def linear(d_in: int, d_out: int, inputs: int, draws: int, length: int = 1, m: int = 64) -> Case:
     space = () if length == 1 else (length,)
     name = f"linear {d_in}-{d_out} x{length}, N={inputs}, K={draws}, M={m}"
-    return Case(name, dict(in_features=d_in, out_features=d_out), space, inputs, draws, m)
+    return Case(name, {"in_features": d_in, "out_features": d_out}, space, inputs, draws, m)
 
 
 CASES = [
@@ -65,8 +72,7 @@ def sampled(case: Case, device: torch.device) -> tuple[Any, torch.Tensor]:
     """The layer, and inputs (K, N, ...) that differ between draws."""
     plain = nn.Conv2d if "kernel_size" in case.layer else nn.Linear
     layer = plain(**case.layer, device=device)
-    options = dict(inducing_rows=case.m, inducing_cols=case.m, init_lamda=0.03, max_lamda=0.03)
-    bnn.bayesianize_(layer, "inducing", **options)
+    bnn.bayesianize_(layer, "inducing", inducing_rows=case.m, inducing_cols=case.m, init_lamda=0.03, max_lamda=0.03)
     if plain is nn.Linear:
         x = torch.randn(case.draws, case.inputs, *case.space, case.layer["in_features"], device=device)
     else:
@@ -137,13 +143,17 @@ def main() -> None:
         records.append(record)
         size = Size(**record["size"])
         shown = "  ".join(f"{way.value} {record['ms'][way.value]:.1f} ({cost(way, size) / 1e6:.1f})" for way in Way)
-        print(f"{case.name:45s} {shown}  regret {regrets(record)['auto']:.2f} {regrets(record)['local']:.2f}", flush=True)
+        print(
+            f"{case.name:45s} {shown}  regret {regrets(record)['auto']:.2f} {regrets(record)['local']:.2f}", flush=True
+        )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": describe_machine(torch.device(args.device)), "rounds": args.rounds, "cases": records}
     args.out.write_text(json.dumps(result, indent=1) + "\n")
     for sampling in GUARANTEES:
         values = [regrets(record)[sampling] for record in records]
-        print(f"{sampling}: regret mean {statistics.mean(values):.3f}, worst {max(values):.2f} over {len(values)} cases")
+        print(
+            f"{sampling}: regret mean {statistics.mean(values):.3f}, worst {max(values):.2f} over {len(values)} cases"
+        )
 
 
 if __name__ == "__main__":

@@ -15,5 +15,7 @@ from bnn.global_inducing import register_global_inducing_weights_
 from bnn.legacy import load_legacy_
 from bnn.nn.draw import frozen_draw
 from bnn.objective import ELBO, ELBOResult, kl_divergence
+from bnn.passes import FoldingWarning
 from bnn.prediction import draws, predict, set_sampling_
+from bnn.rates import parameter_groups
 from bnn.sizes import parameter_count

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from bnn.nn.base import Weights
-from bnn.nn.draw import mark_root_
 from bnn.nn.inducing import Inducing, InducingBase, InducingOptions
 from bnn.nn.matrix import OutputFirst
 from bnn.nn.q_inducing import GlobalSlice, QInducing
+from bnn.nn.root import mark_root_
 
 NAME = "_global_inducing_module"
 

@@ -55,7 +55,33 @@ def join_outputs(parts: list[Any], join: Any) -> Any:
         return {name: join_outputs([part[name] for part in parts], join) for name in first}
     if isinstance(first, tuple | list):
         return tuple(join_outputs(list(column), join) for column in zip(*parts, strict=True))
+    if first is None:
+        return None
+    if not isinstance(first, Tensor):
+        raise TypeError(f"the network returned a {type(first).__name__}; expected tensors, alone or in tuples or dicts")
     return join(parts)
+
+
+def split_inputs(x: Any, n: int, count: int) -> list[Any]:
+    """`x` in `count` parts: the k-th has every `count`-th row from k on of each tensor with n rows, the rest whole."""
+    return [_map_rows(x, n, lambda tensor, k=k: tensor[k::count]) for k in range(count)]
+
+
+def grouped(x: Any, n: int, count: int) -> tuple[Any, Any]:
+    """`x` with its tensors of n rows as (count, n / count, ...), as `split_inputs` deals them, and which these are."""
+    parts = _map_rows(x, n, lambda tensor: tensor.unflatten(0, (n // count, count)).transpose(0, 1))
+    return parts, _map_rows(x, n, lambda tensor: 0, lambda other: None)
+
+
+def _map_rows(x: Any, n: int, function: Any, other: Any = lambda value: value) -> Any:
+    """`function` of every tensor with n rows, `other` of what else there is, nested like `x`."""
+    if isinstance(x, Tensor):
+        return function(x) if x.ndim and len(x) == n else other(x)
+    if isinstance(x, Mapping):
+        return {name: _map_rows(part, n, function, other) for name, part in x.items()}
+    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
+        return type(x)(_map_rows(part, n, function, other) for part in x)
+    return other(x)
 
 
 def split_outputs(outputs: Any, count: int) -> list[Any]:
@@ -66,7 +92,7 @@ def split_outputs(outputs: Any, count: int) -> list[Any]:
     if isinstance(outputs, tuple | list):
         columns = [split_outputs(part, count) for part in outputs]
         return [tuple(column[k] for column in columns) for k in range(count)]
-    return [outputs[k] for k in range(count)]
+    return [outputs[k] if isinstance(outputs, Tensor) else outputs for k in range(count)]
 
 
 def _first_tensor(x: Any) -> Tensor:

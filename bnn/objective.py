@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn.functional.linalg import at_least_float32
 from bnn.global_inducing import GlobalInducing
-from bnn.inputs import number_of_inputs, split_outputs
+from bnn.inputs import grouped, number_of_inputs, split_inputs, split_outputs
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
 from bnn.nn.draw import Draw, Plan, open_draw
 from bnn.nn.members import even_members
 from bnn.nn.options import check_bool, check_number, check_positive, check_size
-from bnn.passes import in_one_pass, one_by_one
+from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
 
 class ELBOResult(NamedTuple):
@@ -59,9 +59,12 @@ class ELBO(nn.Module):
             `bnn.likelihoods`, or any callable (output, target) -> negative log-likelihood: per datum (N,), (N, ...) to
             be summed per datum, or a scalar, taken as the mean over the batch (`F.cross_entropy` as it is; for pixels
             or tokens give it `reduction="none"`, or its mean goes over them too).
-        samples: forward passes, each a draw from the posterior, that the data term averages.
+        samples: draws from the posterior that the data term averages, run in one pass where the network allows it. With
+            Ensemble-U, members are used evenly: `samples=ensemble_size` trains every member on all of the batch.
         warmup, anneal: in epochs, or in whatever unit `epoch` is given.
         kl_weight: the final weight of the KL.
+        split: each of the `samples` draws sees its share of the batch instead of all of it: every k-th input. With
+            Ensemble-U and `samples=ensemble_size` each member trains on its share, at the cost of one pass.
         function_space: multiplies each layer's lamda part by min(1, num_data / d_in), the paper's function-space bound.
 
     >>> import bnn
@@ -94,6 +97,7 @@ class ELBO(nn.Module):
         kl_weight: float = 1.0,
         *,
         function_space: bool = False,
+        split: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(net, nn.Module):
@@ -104,11 +108,13 @@ class ELBO(nn.Module):
         check_positive("anneal", anneal, zero=True)
         check_positive("kl_weight", kl_weight, zero=True)
         check_bool("function_space", function_space)
+        check_bool("split", split)
         self.net = net
         self.likelihood = likelihoods.get(likelihood)
         self.num_data, self.samples = num_data, samples
         self.warmup, self.anneal, self.kl_weight = warmup, anneal, kl_weight
         self.function_space = function_space
+        self.split = split
 
     def forward(self, x: Any, y: Any, epoch: float | None = None) -> ELBOResult:
         """The objective on one batch.
@@ -120,7 +126,7 @@ class ELBO(nn.Module):
                 `anneal`.
         """
         scale, plan = self.kl_scale(epoch), Plan()
-        data = torch.stack([_mean(self.likelihood(output, y)) for output in self._outputs(x, plan)]).mean()
+        data = self._data(x, y, plan)
         with open_draw(Draw(root=self.net, pinned=True, plan=plan)):  # the KL uses the factors of the forward
             parts = kl_parts(self.net, self.num_data if self.function_space else None)
         kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in parts)
@@ -142,27 +148,52 @@ class ELBO(nn.Module):
         factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
         return self.kl_weight * factor
 
-    def _outputs(self, x: Any, plan: Plan) -> list[Any]:
-        """The network's output under each of `samples` draws; several draws use ensemble members evenly."""
-        k, inputs = self.samples, number_of_inputs(x)
+    def _data(self, x: Any, y: Any, plan: Plan) -> Tensor:
+        """The negative log-likelihood per datum, averaged over draws."""
+        k = self.samples
+        if not self.split or k == 1:
+            outputs = self._outputs([x] * k, x, None, plan)
+            return torch.stack([_mean(self.likelihood(output, y)) for output in outputs]).mean()
+        n = number_of_inputs(x)
+        if n is None or n < k:
+            raise ValueError(f"split=True gives each of {k} draws its share of the batch, but it has {n} inputs")
+        inputs, targets = split_inputs(x, n, k), split_inputs(y, n, k)
+        whole, dims = (None, None) if n % k else grouped(x, n, k)
+        outputs = self._outputs(inputs, whole, dims, plan)
+        parts = [_mean(self.likelihood(*pair)) for pair in zip(outputs, targets, strict=True)]
+        sizes = [len(range(i, n, k)) for i in range(k)]
+        return torch.stack([part * size for part, size in zip(parts, sizes, strict=True)]).sum() / n
+
+    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, plan: Plan) -> list[Any]:
+        """The network's output under each of `samples` draws; several draws use ensemble members evenly.
+
+        Args:
+            inputs: what each draw sees.
+            whole, dims: the same as one input for `run_folded`; None if it cannot be.
+        """
+        k, n = len(inputs), number_of_inputs(inputs[0])
         members = even_members(self.net, k) if k > 1 else None
         reason: Exception | None = None
-        if k > 1:
+        if k > 1 and whole is not None and not counts_batches(self.net):
+            statistics = Statistics(self.net)
             try:
-                draw = Draw(self.net, k, members=members, pinned=True, plan=plan, inputs=inputs)
-                return split_outputs(in_one_pass(self.net, x, draw), k)
+                draw = Draw(self.net, k, members=members, pinned=True, plan=plan, inputs=n)
+                return split_outputs(in_one_pass(self.net, whole, draw, dims), k)
             except Exception as error:
                 reason = error
-        draws = [
-            Draw(
-                self.net, members=None if members is None else members[i : i + 1], pinned=True, plan=plan, inputs=inputs
-            )
-            for i in range(k)
-        ]
-        return split_outputs(one_by_one(self.net, x, draws, reason), k)
+                statistics.restore_()
+        draws = []
+        for i in range(k):
+            given = None if members is None else members[i : i + 1]
+            size = number_of_inputs(inputs[i])
+            draws.append(Draw(self.net, members=given, pinned=True, plan=plan, inputs=size))
+        outputs = one_by_one(self.net, inputs, draws)
+        if reason is not None:
+            warn_unfolded(reason)
+        return outputs
 
     def extra_repr(self) -> str:
-        shown = ["num_data", "samples", "warmup", "anneal", "kl_weight", "function_space"]
+        shown = ["num_data", "samples", "warmup", "anneal", "kl_weight", "function_space", "split"]
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 

@@ -17,7 +17,7 @@ from bnn.nn.base import BayesianLayer
 from bnn.nn.draw import Draw, Plan, Repeated, Seeds, TooLarge
 from bnn.nn.inducing import InducingBase
 from bnn.nn.members import even_members
-from bnn.passes import in_one_pass, one_by_one
+from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
 FOLD_BYTES = 2**25  # that the input and output of a layer take, all draws of a pass together: what caches hold
 
@@ -29,7 +29,12 @@ def draws(
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
 ) -> Any:
-    """The raw outputs (K, N, ...) of `network` under K posterior draws, each one function for all of `x`.
+    """The raw outputs (K, N, ...) of `network` under K posterior draws.
+
+    All draws run in one pass, in chunks that fit in memory; what does not depend on the draw is computed once. Every
+    input's outputs are distributed exactly as under the posterior of the weights. Whether a draw is one function of all
+    inputs is up to the layers' option `sampling`: with "weight" it is; with "auto" inputs share u and the ensemble
+    member, and what is left of the noise where that is cheaper (see `bnn.set_sampling_`, `bnn.frozen_draw`).
 
     Runs in the mode the network is in, and with gradients where they are on: call `network.eval()` first if it has
     BatchNorm or Dropout.
@@ -37,7 +42,8 @@ def draws(
     Args:
         x: the input (N, ...), or a tuple (positional) or dict (keyword arguments) of inputs.
         samples: K; ensemble members are used evenly. 0 is one pass at the posterior mean, of shape (1, N, ...).
-        generator: makes the draws repeatable; the same generator state gives the same draws for any `batch_size`.
+        generator: makes the draws repeatable. `batch_size` does not change u, the members or C, only the noise that
+            belongs to single inputs.
         batch_size: how many inputs to run at a time; None runs all at once. Of several inputs, tensors as long as the
             first are cut along dimension 0, others are passed whole.
 
@@ -67,6 +73,8 @@ def predict(
     likelihood: Any = "categorical",
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
+    *,
+    keep_samples: bool = False,
 ) -> likelihoods.ClassPrediction | likelihoods.RegressionPrediction:
     """The posterior predictive distribution of `network` at `x`, from K draws, with its uncertainty taken apart.
 
@@ -76,6 +84,7 @@ def predict(
         x, samples, generator, batch_size: as for `bnn.draws`.
         likelihood: "categorical", "bernoulli", "heteroscedastic", or a likelihood object. For Gaussian noise pass the
             one that was trained, `elbo.likelihood`: it holds the noise.
+        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`.
 
     Returns:
         For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
@@ -98,11 +107,20 @@ def predict(
         if not isinstance(outputs, Tensor):
             kind = type(outputs).__name__
             raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
-        return predictive(outputs)
+        prediction = predictive(outputs)
+        if not keep_samples:
+            return prediction
+        if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
+            raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
+        return prediction._replace(samples=outputs)
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:
-    """Sets the option `sampling` of every layer that has it, in place.
+    """Sets the option `sampling` of every layer that has it, in place: what a draw guarantees.
+
+    - "auto": every input's output is distributed exactly as under q(W); whatever way is cheapest.
+    - "weight": one function per draw for the whole batch, as in the paper.
+    - "local": every position's output is; positions of an input lose the residual's correlation.
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
@@ -133,23 +151,26 @@ class _Call:
 
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
-        chunk = self.count if self.count > 1 else None
-        plan = self._plan()
+        chunk = self.count if self.count > 1 and not counts_batches(self.network) else None
+        plan, statistics = self._plan(), Statistics(self.network)
         while True:
             try:
                 outputs = [self._run(batch, part, plan, chunk) for part, batch in enumerate(self.batches)]
+                if self.reason is not None:
+                    warn_unfolded(self.reason)
                 return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
             except Repeated:  # a layer ran twice; it is marked now and will draw its weights
                 plan = self._plan()
             except TooLarge as error:
                 assert chunk is not None
-                fits = max(1, min(chunk - 1, error.draws * 3 // 4))  # layers to come may be larger
+                fits = max(1, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
                 passes = -(-self.count // fits)
                 chunk = -(-self.count // passes)  # as even as possible
             except Exception as error:
                 if chunk is None:
                     raise
                 chunk, self.reason = None, error
+            statistics.restore_()
 
     def _plan(self) -> Plan:
         return Plan(restarts=True, limit=FOLD_BYTES, draws=self.count)
@@ -161,7 +182,7 @@ class _Call:
             self._draw(start, min(start + size, self.count), batch, part, plan) for start in range(0, self.count, size)
         ]
         if chunk is None:
-            return one_by_one(self.network, batch, draws, self.reason)
+            return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)
         outputs = [in_one_pass(self.network, batch, draw) for draw in draws]
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
 

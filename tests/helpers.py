@@ -21,7 +21,7 @@ class Family(NamedTuple):
     options: dict[str, Any]
     tensors: set[str]  # of the state dict, the bias's aside
     buffers: frozenset[str] = frozenset()  # those among `tensors` that are not trained
-    repeats: bool = True  # two calls in one draw show one W
+    repeats: bool = True  # two calls in one draw show one W (`by_weight`, where the family has `sampling`)
 
 
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
@@ -130,6 +130,11 @@ def ids(cases: list[Any]) -> list[str]:
 def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
     """The pairing, converted from a plain layer with random weights."""
     return bayesian_from_template(case.layer(), family.inference, **(family.options | options))
+
+
+def by_weight(family: Family) -> dict[str, Any]:
+    """The options of a family, with one function per draw for the whole batch."""
+    return family.options | ({"sampling": "weight"} if "z_row" in family.tensors else {})
 
 
 def small_net(family: Family, **options: Any) -> nn.Sequential:

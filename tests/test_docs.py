@@ -6,10 +6,16 @@ import ast
 import dataclasses
 import pathlib
 import re
+from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
+from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
+from bnn.nn.draw import Draw
 from bnn.nn.fcg import FCGOptions
 from bnn.nn.ffg import FFGOptions
 from bnn.nn.inducing import InducingOptions
@@ -44,8 +50,35 @@ def test_snippets_run(page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     exec("import bnn", namespace)  # pages further down the line assume it
+    run(page, namespace)
+
+
+def run(page: pathlib.Path, namespace: dict[str, object]) -> None:
     for i, block in enumerate(blocks(page)):
         exec(compile(block, f"{page.name}, block {i + 1}", "exec", dont_inherit=True), namespace)
+
+
+@pytest.mark.usefixtures("same_pairings")
+def test_the_example_of_a_layer_type_is_right() -> None:
+    """Its matrix and back, for one set of weights and for three draws; each draw's output is torch's own."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run(ROOT / "docs" / "extending.md", namespace)
+    plain, x = nn.ConvTranspose2d(3, 4, (2, 3), stride=2), torch.randn(5, 3, 4, 4)
+    for inference in ("isotropic", "inducing"):
+        layer = bayesian_from_template(plain, inference)
+        weights = base.plain_weights(plain)
+        W = layer.to_matrix(weights)
+        assert all(map(torch.equal, layer.from_matrix(W), weights))
+        assert all(
+            torch.equal(three[2], one)
+            for three, one in zip(layer.from_matrix(W.expand(3, -1, -1)), weights, strict=True)
+        )
+        draw = Draw(count=3)
+        outputs = layer.output(x[None], draw)
+        drawn = draw.once(layer, "weights", lambda draw: pytest.fail("no weights were drawn"))
+        want = torch.stack([F.conv_transpose2d(x, weight, bias, stride=2) for weight, bias in zip(*drawn, strict=True)])
+        torch.testing.assert_close(outputs, want)
+        assert not torch.equal(outputs[0], outputs[1])
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=name)
@@ -68,4 +101,6 @@ def test_the_options_page_lists_every_option_with_its_default() -> None:
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))
         defaults = {field.name: field.default for field in dataclasses.fields(options)}
         assert {name: ast.literal_eval(value.strip()) for name, value in rows.items()} == defaults
+    for sampling in ("auto", "weight", "local"):
+        assert f'- "{InducingOptions(sampling=sampling).sampling}": ' in sections["`inducing`, `inducingdeterministic`"]
     assert set(re.findall(r"`(\w+)`", sections["`fcg`"])) - {"fcg", "ffg"} == set(FCGOptions.names())

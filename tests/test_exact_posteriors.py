@@ -158,13 +158,17 @@ def test_ffg_recovers_the_mean_field_optimum():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("make", [fcg, inducing, inducing_unwhitened])
-def test_draws_follow_the_exact_posterior(make):
+def test_draws_follow_the_exact_posterior(make, at_once):
+    """Of W, whose columns the four corners show: one function for the batch (`sampling="weight"`)."""
     layer, problem = make()
     maximise_(layer, problem)
+    if make is not fcg:
+        bnn.set_sampling_(layer, "weight")
     corners = torch.cat([torch.eye(FEATURES), torch.zeros(1, FEATURES)]).double()
-    with torch.no_grad():
-        outputs = torch.stack([layer(corners) for _ in range(2000)])  # column by column: weight + bias, then bias
+    with torch.no_grad():  # column by column: weight + bias, then bias
+        outputs = bnn.draws(layer, corners, 2000) if at_once else torch.stack([layer(corners) for _ in range(2000)])
     W = torch.cat([outputs[:, :-1] - outputs[:, -1:], outputs[:, -1:]], 1).mT.flatten(1)
     covariance = torch.linalg.inv(problem.precision)
     variances = covariance.diagonal()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bnn
 from bnn.functional.inducing import rescaling_kl
-from bnn.nn.draw import Draw, open_draw
+from bnn.nn.draw import Draw
 
 SIZES = {"inducing_rows": 3, "inducing_cols": 4}
 
@@ -64,10 +64,9 @@ def test_kl_is_the_sum_of_its_parts(cat_dim: int, q: str) -> None:
     assert all(layer.kl_parts().u == 0 for layer in layers(net))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cat_dim", [0, 1])
 def test_slices_in_modules_order_have_the_covariance_of_V(cat_dim: int) -> None:
-    """6,000 draws of all layers' u against the dense Gaussian of V, entries within 0.1 of the largest variance."""
+    """60,000 draws of all layers' u against the dense Gaussian of V, entries within 0.03 of the largest variance."""
     net = converted(cat_dim, init_lamda=0.6)
     module = net._global_inducing_module
     with torch.no_grad():
@@ -79,15 +78,11 @@ def test_slices_in_modules_order_have_the_covariance_of_V(cat_dim: int) -> None:
         lift = torch.kron(row.A.T.contiguous(), col.A.T.contiguous())  # row-major vec
         P = torch.kron(row.A.T @ row.A, col.A.T @ col.A)
         want = lift @ torch.diag(sd.flatten() ** 2) @ lift.T + lamda**2 * (torch.eye(len(P)) - P)
-        V = []
-        for _ in range(6_000):
-            with open_draw(Draw(root=net, pinned=True)) as draw:
-                parts = [layer.q.sample(layer, draw, None) for layer in layers(net)]
-            V.append(torch.cat(parts, dim=cat_dim))
-        V = torch.stack(V)
+        draw = Draw(root=net, count=60_000, pinned=True)
+        V = torch.cat([layer.q.sample(layer, draw) for layer in layers(net)], dim=1 + cat_dim)
     got = torch.cov(V.flatten(1).T)
-    assert (got - want).abs().max() < 0.1 * want.diagonal().max()
-    assert (V.mean(0) - module.weight).abs().max() < 0.05
+    assert (got - want).abs().max() < 0.03 * want.diagonal().max()
+    assert (V.mean(0) - module.weight).abs().max() < 5 * (want.diagonal().max() / 60_000) ** 0.5
     for layer, part in zip(layers(net), module.weight.chunk(4, dim=cat_dim), strict=True):
         assert torch.allclose(layer.q.mean(layer), part)
 

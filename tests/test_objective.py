@@ -199,14 +199,17 @@ def test_samples_use_ensemble_members_evenly():
 def test_a_layer_that_runs_twice_shows_one_function_per_draw():
     layer = nn.Linear(5, 5)
     net = nn.Sequential(layer, layer)
-    bnn.bayesianize_(net, "inducing", init_lamda=0.5)
-    weights: list[Tensor] = []
-    layer.run = lambda x, weight, bias: weights.append(weight) or F.linear(x, weight, bias)
-    ELBO(net, 50, lambda output, target: output.square(), samples=2)(torch.randn(6, 5), None)
-    assert len(weights) == 4
-    assert weights[0] is weights[1]
-    assert weights[2] is weights[3]
-    assert not torch.equal(weights[0], weights[2])
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight")
+    calls: list[Any] = []
+    outputs: list[Tensor] = []
+    run_each, x = layer.run_each, torch.randn(6, 5)
+    layer.run_each = lambda input, weights: calls.append(weights) or run_each(input, weights)
+    ELBO(net, 50, lambda output, target: outputs.append(output) or output.square(), samples=2)(x, None)
+    assert len(calls) == 2  # both draws at once
+    assert calls[0] is calls[1]
+    assert not torch.equal(calls[0].weight[0], calls[0].weight[1])
+    for output, weight, bias in zip(outputs, *calls[0], strict=True):
+        torch.testing.assert_close(output, F.linear(F.linear(x, weight, bias), weight, bias))
 
 
 # ---- annealing -------------------------------------------------------------------------------------------------------

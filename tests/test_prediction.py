@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bnn
+from bnn.functional.cost import Way
+from bnn.nn.draw import Draw
 from bnn.nn.members import even_members
 
 
@@ -25,9 +27,18 @@ def images(n: int) -> Tensor:
     return torch.randn(n, 1, 4, 4)
 
 
-@pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing"])
-def test_batches_and_generators_do_not_change_the_draws(inference: str) -> None:
-    net, x = network(inference).eval(), images(7)
+ONE_FUNCTION = [  # per draw, for the whole batch
+    ("ffg", {}),
+    ("fcg", {}),
+    ("inducing", {"sampling": "weight"}),
+    ("inducing", {"max_lamda": 0}),
+    ("inducing", {"max_lamda": 0, "q_inducing": "ensemble", "init": "paper"}),
+]
+
+
+@pytest.mark.parametrize(("inference", "options"), ONE_FUNCTION)
+def test_batches_and_generators_do_not_change_the_draws(inference: str, options: dict[str, Any]) -> None:
+    net, x = network(inference, **options).eval(), images(7)
     whole = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(1))
     parts = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(1), batch_size=3)
     other = bnn.draws(net, x, samples=3, generator=torch.Generator().manual_seed(2))
@@ -35,6 +46,27 @@ def test_batches_and_generators_do_not_change_the_draws(inference: str) -> None:
     assert torch.allclose(whole, parts, atol=1e-6)
     assert not torch.allclose(whole, other)
     assert not torch.allclose(whole[0], whole[1])
+
+
+@pytest.mark.parametrize("way", [Way.JOINT, Way.PER_ROW, Way.JOINT_WITHOUT_COLUMNS, Way.PER_ROW_WITHOUT_COLUMNS])
+def test_batches_change_nothing_but_the_noise_of_inputs(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever u and C are, without the noise that is drawn per input every batch sees the same."""
+    monkeypatch.setattr("bnn.nn.ways.cheapest", lambda ways, size: way if way in ways else Way.DENSE)
+    net, x = network(sampling="local", q_inducing="ensemble", init="paper").eval(), images(7)
+    seeded = lambda: torch.Generator().manual_seed(1)  # noqa: E731
+    whole, parts = (bnn.draws(net, x, 3, seeded(), batch_size) for batch_size in (None, 3))
+    assert not torch.allclose(whole, parts, atol=1e-2)
+    again = bnn.draws(net, x[:3].repeat(2, 1, 1, 1), 3, seeded(), 3)
+    assert not torch.allclose(again[:, :3], again[:, 3:], atol=1e-2)  # two batches share no noise of inputs
+    normals = Draw.normals
+
+    def without_rows(*args: Any, by_input: bool = False, **kwargs: Any) -> Tensor:
+        return normals(*args, **kwargs) * (not by_input)
+
+    monkeypatch.setattr(Draw, "normals", without_rows)
+    whole, parts = (bnn.draws(net, x, 3, seeded(), batch_size) for batch_size in (None, 3))
+    assert torch.allclose(whole, parts, atol=1e-5)
+    assert whole.std(0).min() > 1e-3
 
 
 def test_the_global_seed_repeats_draws_without_a_generator() -> None:
@@ -45,11 +77,13 @@ def test_the_global_seed_repeats_draws_without_a_generator() -> None:
     assert torch.equal(bnn.draws(net, x, samples=2), first)
 
 
-def test_a_draw_is_one_function_of_all_inputs() -> None:
-    net = network("ffg").eval()  # ffg would draw outputs, independently per input, in a plain forward
+@pytest.mark.parametrize(("inference", "options"), ONE_FUNCTION)
+def test_a_draw_is_one_function_of_all_inputs(inference: str, options: dict[str, Any]) -> None:
+    net = network(inference, **options).eval()  # ffg would draw outputs, each input's for itself, in a plain forward
     x = images(1).expand(6, -1, -1, -1)
     outputs = bnn.draws(net, x, samples=4)
     assert torch.allclose(outputs, outputs[:, :1].expand_as(outputs), atol=1e-6)
+    assert not torch.allclose(outputs[0], outputs[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing"])
@@ -71,7 +105,7 @@ def test_members_are_used_evenly() -> None:
     assert len(distinct) == 5
     assert counts.tolist() == [4] * 5
     assert sorted(even_members(net, 7)[:5]) == [0, 1, 2, 3, 4]
-    assert even_members(nn.Linear(2, 2), 3) == [None] * 3
+    assert even_members(nn.Linear(2, 2), 3) is None
 
 
 def test_predict_takes_the_uncertainty_apart() -> None:
@@ -157,10 +191,13 @@ def test_mistakes() -> None:
 
 def test_set_sampling() -> None:
     net = network()
-    bnn.set_sampling_(net, "weight")
+    assert {net[i].options.sampling for i in (0, 4)} == {"auto"}
+    for sampling in ("local", "auto", "weight"):
+        bnn.set_sampling_(net, sampling)
+        assert {net[i].options.sampling for i in (0, 4)} == {sampling}
     with pytest.raises(ValueError, match="unknown sampling 'quick'; expected one of"):
         bnn.set_sampling_(net, "quick")
-    assert net[0].options.sampling == "weight"
+    assert {net[i].options.sampling for i in (0, 4)} == {"weight"}
     with pytest.raises(ValueError, match="no layer of this network"):
         bnn.set_sampling_(network("ffg"), "weight")
 

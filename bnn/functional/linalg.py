@@ -144,26 +144,33 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
 
 
-def semidefinite_cholesky(matrix: Tensor) -> Tensor:
+def semidefinite_cholesky(matrix: Tensor, whole: Tensor | None = None) -> Tensor:
     """A lower triangle L with L L^T = `matrix` (..., n, n) up to rounding, for matrices that may be singular.
 
     For Gram matrices of rows that may be zero or equal: a jitter of n/4 roundings of the mean diagonal keeps pivots
     positive (and gradients finite); a matrix that needs more gets tenfold steps of it, by itself.
+
+    Args:
+        whole: where `matrix` is a difference, what it was taken from: it sets the size of roundings.
+
+    Raises:
+        FactorisationError: the matrix holds NaN, or is indefinite beyond rounding.
     """
     if matrix.numel() == 0:
         return matrix
     n, eps = matrix.shape[-1], torch.finfo(matrix.dtype).eps
-    diagonal = matrix.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(-1)
+    scale = matrix if whole is None else whole
+    diagonal = scale.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(-1)
     jitter = (0.25 * n + 4) * eps * diagonal + torch.finfo(matrix.dtype).tiny ** 0.5
     if torch.compiler.is_compiling():  # no look at the values: start where all but hopeless cases succeed
         return torch.linalg.cholesky_ex(_plus_diagonal(matrix, 100 * jitter))[0]
-    for _ in range(8):
+    for _ in range(5):
         factor, info = torch.linalg.cholesky_ex(_plus_diagonal(matrix, jitter))
         if not info.any():
             return factor
         jitter = torch.where(info > 0, 10 * jitter, jitter)
     raise FactorisationError(
-        f"a Gram matrix of shape {tuple(matrix.shape)} is not positive semi-definite: the activations hold NaN or inf"
+        f"a Gram matrix of shape {tuple(matrix.shape)} is not positive semi-definite: its rows hold NaN or inf"
     )
 
 

@@ -57,4 +57,4 @@ def _patches(
     windows = x.as_strided(size, [*strides[:2], *steps, *taps])  # (B, channels, *out, *kernel)
     n = len(out)
     order = [0, *range(2, 2 + n), 1, *range(2 + n, 2 + 2 * n)]
-    return windows.permute(order).reshape(len(x), math.prod(out), -1)
+    return windows.permute(order).reshape(len(x), math.prod(out), x.shape[1] * math.prod(kernel))

@@ -24,6 +24,7 @@ class ClassPrediction(NamedTuple):
     total: Tensor  # entropy of `probs`: (N, ...) without the class dimension, or one per label
     aleatoric: Tensor  # mean entropy of the draws: ambiguity that more data would not remove
     epistemic: Tensor  # mutual information, total - aleatoric >= 0: how much the draws disagree
+    samples: Tensor | None = None  # the outputs (K, N, C, ...) of the draws, where asked for
 
 
 class Categorical(Likelihood):

@@ -23,6 +23,7 @@ class RegressionPrediction(NamedTuple):
     total: Tensor  # aleatoric + epistemic
     aleatoric: Tensor  # mean variance of the noise
     epistemic: Tensor  # variance, over the draws, of the mean
+    samples: Tensor | None = None  # the outputs (K, N, ...) of the draws, where asked for
 
 
 class Gaussian(Likelihood):

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bnn.nn.draw import Draw, TooLarge, current_draw
+from bnn.nn.draw import Draw, TooLarge
 from bnn.nn.fold import folded
 from bnn.nn.options import Options
+from bnn.nn.recompute import keep, note
+from bnn.nn.root import current_draw
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,6 +45,7 @@ class Rows(NamedTuple):
     gram: int  # multiplies of the rows' Gram matrix
     taps: int = 1  # entries of a row that come from one channel
     space: tuple[int, ...] = ()  # how the rows are laid out
+    whole: bool = True  # every output sees the whole row; else (groups) the layer has to run dense
 
 
 class Start(NamedTuple):
@@ -69,6 +72,8 @@ class BayesianLayer(nn.Module):
     family: ClassVar[str]  # the name `inference=` knows
     options_type: ClassVar[type[Options]]
     prunable: ClassVar[tuple[str, ...]] = ()  # parameters whose small entries may be pruned
+    scales: ClassVar[tuple[str, ...]] = ()  # parameters that are scales, kept through softplus
+    sized: ClassVar[tuple[str, ...]] = ()  # parameters whose starting size says how fast they should train
     plain: ClassVar[type[nn.Module]]  # the torch layer it replaces
 
     options: Any  # an instance of options_type
@@ -210,10 +215,13 @@ class BayesianLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The output under a draw from the posterior: a different one at every call of the network."""
-        draw = current_draw()
+        draw = current_draw(self, input)
+        record = note(self, draw, input)
         draw.enter(self)
         if draw.token is None:
-            return self.output(input[None], draw)[0]
+            output = self.output(input[None], draw)[0]
+            keep(record, output)
+            return output
         return folded(lambda x: self._checked(x, draw), input, draw.token)
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
@@ -237,12 +245,13 @@ class BayesianLayer(nn.Module):
         """`output`, refused before it takes place where K draws would take too much memory."""
         limit, k = draw.plan.limit, draw.count
         if limit is not None and k > 1:
-            rows = self.rows(input[0])
-            entries = input[0].numel() if len(input) > 1 else 0
+            own, rows = input[0], self.rows(input[0])
+            entries = own.numel() if len(input) > 1 else 0
             if rows is not None:
-                entries += (len(input[0]) if rows.batched else 1) * rows.number * self.d_out
-            if k * 4 * entries > limit:
-                raise TooLarge(max(1, limit // (4 * entries)))
+                entries += (len(own) if rows.batched else 1) * rows.number * self.d_out
+            size = entries * own.element_size()  # bytes per draw
+            if k * size > limit:
+                raise TooLarge(max(1, limit // size))
         return self.output(input, draw)
 
     def kl_divergence(self) -> Tensor:

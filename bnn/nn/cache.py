@@ -7,15 +7,26 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 T = TypeVar("T")
+
+_steps = [0]  # of all optimisers
+
+
+def _count_step(*_: Any) -> None:
+    _steps[0] += 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 class Cache(Generic[T]):
     """Remembers one value without gradients, together with the tensors it came from and their versions.
 
-    torch counts every in-place change of a tensor: an optimiser step, `load_state_dict`, `copy_`. Assigning another
-    tensor or another storage (`.to()`) is seen as well. Only writes through `.data` go unnoticed, as by autograd.
+    torch counts every in-place change of a tensor: `load_state_dict`, `copy_`, most optimisers. Fused ones escape it:
+    the step of any optimiser counts as a change. Assigning another tensor or another storage (`.to()`) is seen as well.
+    Only writes through `.data` go unnoticed, as by autograd.
     """
 
     def __init__(self) -> None:
@@ -44,7 +55,7 @@ def _key(sources: Sequence[Tensor]) -> list[tuple[Any, ...]] | None:
         return None
     if any(t.is_inference() or torch._C._functorch.is_functorch_wrapped_tensor(t) for t in sources):
         return None
-    return [(t, t._version, t.data_ptr(), t.dtype, t.device) for t in sources]
+    return [(t, t._version, t.data_ptr(), t.dtype, t.device, _steps[0]) for t in sources]
 
 
 def _same(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:

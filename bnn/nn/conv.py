@@ -56,7 +56,8 @@ class Convolution(OutputFirst):
     def _run_rows(self, input: Tensor, weights: Weights) -> Tensor:
         """1 x 1 kernels: a product of matrices per draw, for inputs (K, N, ...) with the channels last in memory."""
         weight, bias = weights
-        strided = input[(..., *(slice(None, None, s) for s in self.stride))]
+        steps: Any = (Ellipsis, *(slice(None, None, s) for s in self.stride))
+        strided = input[steps]
         rows = strided.flatten(3).movedim(2, -1).flatten(1, 2)  # (K, N p, c_in)
         kernel = weight.flatten(2).mT
         output = torch.bmm(rows, kernel) if bias is None else torch.baddbmm(bias[:, None], rows, kernel)
@@ -68,7 +69,7 @@ class Convolution(OutputFirst):
         return input if layout is None else input.contiguous(memory_format=layout)
 
     def fast_order(self, A: Tensor) -> Tensor:
-        n, (channels, *kernel) = self.d_in - self.has_bias, self.weight_shape[1:]
+        n, channels = self.d_in - self.has_bias, self.weight_shape[1]
         taps = A[..., :n].unflatten(-1, (channels, -1)).mT.flatten(-2)
         return torch.cat([taps, A[..., n:]], dim=-1) if self.has_bias else taps
 
@@ -77,26 +78,22 @@ class Convolution(OutputFirst):
         weight = W[..., :n].unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
         return Weights(weight, W[..., n] if self.has_bias else None)
 
-    def rows(self, input: Tensor) -> Rows | None:
-        if self.groups > 1:
-            return None
+    def rows(self, input: Tensor) -> Rows:
         space = self._padded(input.shape[-len(self.kernel_size) :])
         out = [
             (size - d * (k - 1) - 1) // s + 1
             for size, k, s, d in zip(space, self.kernel_size, self.stride, self.dilation, strict=True)
         ]
         gram = gram_multiplies(self.in_channels, space, out, self.kernel_size)
-        batched = input.ndim == len(self.kernel_size) + 2
-        return Rows(batched, math.prod(out), gram, taps=math.prod(self.kernel_size), space=tuple(out))
+        batched, taps = input.ndim == len(self.kernel_size) + 2, math.prod(self.kernel_size)
+        return Rows(batched, math.prod(out), gram, taps, tuple(out), whole=self.groups == 1)
 
     def project(self, input: Tensor, A: Tensor) -> Tensor:
         weights = self.from_matrix(A)
         return self.run(input, *weights).flatten(2).mT
 
     def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
-        geometry = self.rows(input)
-        assert geometry is not None
-        output = rows.mT.unflatten(-1, geometry.space)  # the channels are last in memory
+        output = rows.mT.unflatten(-1, self.rows(input).space)  # the channels are last in memory
         return output if channels_last(input) else output.contiguous()
 
     def squares(self, input: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ for K draws at once, which then run as one pass (`bnn.nn.fold`): whatever is dra
 
 from __future__ import annotations
 
-import sys
+import copy
 import threading
 import warnings
 import zlib
@@ -23,6 +23,8 @@ from bnn.functional.cost import Way
 from bnn.functional.gaussian import standard_normal
 
 T = TypeVar("T")
+
+SHARED = "V"  # what one module draws for all layers: the global matrix of inducing weights
 
 _TWICE = (
     "a {} ran twice in one forward with separate noise; from now on it draws its weights, so that all its calls see "
@@ -128,6 +130,7 @@ class Draw:
         self._drew_rows: set[int] = set()  # ids, which torch.compile can follow
         self._ran: set[int] = set()
         self._coupled: bool | None = None
+        self._held: tuple[Seeds, ...] | None = None  # the `frozen_draw` blocks around, of a snapshot
 
     def only(self, start: int, stop: int) -> Draw:
         """The draws from `start` to `stop` of this one, with what they have drawn already."""
@@ -139,12 +142,26 @@ class Draw:
 
     def seeds_of(self, module: nn.Module) -> Seeds | None:
         """What makes `module` repeatable: this draw's own seeds, else those of the innermost `frozen_draw`."""
-        return self.seeds if self.seeds is not None and module in self.seeds else _frozen_seeds(module)
+        if self.seeds is not None and module in self.seeds:
+            return self.seeds
+        around = _current.seeds if self._held is None else self._held
+        return next((seeds for seeds in around if module in seeds), None)
 
     def frozen(self, module: nn.Module) -> bool:
         """Whether `frozen_draw` asks `module` to show one and the same function in every forward."""
         seeds = self.seeds_of(module)
         return seeds is not None and seeds is not self.seeds
+
+    def snapshot(self, module: nn.Module) -> Draw:
+        """This draw as `module` finds it now, for when the module has to run again."""
+        part = copy.copy(self)
+        part.outer, part._held = None, _current.seeds if self._held is None else self._held
+        part._drawn = {key: value for key, value in self._drawn.items() if key[0] is module or key[1] == SHARED}
+        part._members, part._ran, part._drew_rows = dict(self._members), set(self._ran), set(self._drew_rows)
+        part.plan = copy.copy(self.plan)
+        part.plan.ways = dict(self.plan.ways)
+        part.plan.factors = {key: value for key, value in self.plan.factors.items() if key is module}
+        return part
 
     def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T]) -> T:
         """What `sample(draw)` returned the first time `module` asked for `name` in this draw: tensors (K, ...)."""
@@ -194,7 +211,6 @@ class Draw:
         if self._parent is not None:
             parent, start = self._parent
             return parent.member(module, size)[start : start + self.count]
-        self.refuse_recomputation("ensemble member")
         seeds = self.seeds_of(module)
         given = self._given if seeds is self.seeds else None  # inside `frozen_draw` its seed decides
         if (size, seeds) not in self._members:
@@ -207,14 +223,6 @@ class Draw:
                 picked = torch.cat([torch.randint(size, (1,), generator=g) for g in generators])
             self._members[size, seeds] = picked.expand(self.count)
         return self._members[size, seeds]
-
-    def refuse_recomputation(self, what: str) -> None:
-        """Raises where a layer runs again inside backward (gradient checkpointing), after its forward's draw closed."""
-        if self.root is None and not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
-            raise RuntimeError(
-                f"gradient checkpointing runs this layer again after its forward ended, when the {what} that all "
-                "layers shared is not known any more; checkpoint the network as a whole, or leave this layer out"
-            )
 
     def covers(self, module: nn.Module) -> bool:
         """Whether a forward of `module` that starts now is a part of this draw rather than one of its own."""
@@ -244,9 +252,14 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def current_draw() -> Draw:
-    """The draw a layer takes part in: the open one, or a new one for a layer called on its own."""
-    return _current.draw if _current.draw is not None else Draw()
+def open_now() -> Draw | None:
+    """The draw that is open, if any."""
+    return _current.draw
+
+
+def set_open(draw: Draw | None) -> None:
+    """Makes `draw` the open one."""
+    _current.draw = draw
 
 
 @contextmanager
@@ -285,25 +298,10 @@ def frozen_draw(network: nn.Module, seed: int = 0) -> Iterator[None]:
         _current.seeds = outer
 
 
-def mark_root_(network: nn.Module) -> None:
-    """Marks `network` in place as a root: each of its forwards is one draw. Marking twice changes nothing."""
-    if "_draw_hooks" in network.__dict__:
-        return
-    # The handles travel with the network: unpickling them reserves their ids, so that no later hook overwrites ours.
-    network.__dict__["_draw_hooks"] = [
-        network.register_forward_pre_hook(_open, with_kwargs=True),
-        network.register_forward_hook(_close, always_call=True),
-    ]
-
-
 def inputs_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
     """The number of inputs: the length of the first tensor among the arguments; None if there is none."""
     first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
     return None if first is None or first.ndim == 0 else first.shape[0]
-
-
-def _frozen_seeds(module: nn.Module) -> Seeds | None:
-    return next((seeds for seeds in _current.seeds if module in seeds), None)
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
@@ -328,34 +326,3 @@ def _rows(drawn: Any, start: int, stop: int) -> Any:
     if isinstance(drawn, Tensor):
         return drawn[start:stop]
     return None if drawn is None else type(drawn)(*(_rows(part, start, stop) for part in drawn))
-
-
-def _open(module: nn.Module, args: Any, kwargs: Any) -> None:
-    draw = _current.draw
-    if draw is not None and draw.root is module and not draw.pinned:
-        if _calls_itself(module):
-            draw.depth += 1
-            return
-        draw = draw.outer  # left behind by an interrupted forward: closing hooks do not run on Ctrl-C
-    elif draw is not None and draw.covers(module):
-        return
-    new = Draw(root=module, inputs=inputs_of(args, kwargs))
-    new.outer, _current.draw = draw, new
-
-
-def _close(module: nn.Module, args: Any, output: Any) -> None:
-    draw = _current.draw
-    if draw is None or draw.root is not module or draw.pinned:
-        return
-    draw.depth -= 1
-    if not draw.depth:
-        _current.draw = draw.outer
-
-
-def _calls_itself(module: nn.Module) -> bool:
-    """Whether a call of `module` is running below the one whose opening hook asks."""
-    frame, calls = sys._getframe(), 0
-    while frame is not None:
-        calls += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is module
-        frame = frame.f_back  # type: ignore[assignment]
-    return calls > 1

@@ -38,6 +38,7 @@ class FCG(BayesianLayer):
 
     family = "fcg"
     options_type = FCGOptions
+    scales = ("_scale_diag",)
 
     options: FCGOptions
     mean: Tensor  # (n,)

@@ -45,6 +45,7 @@ class FFG(BayesianLayer):
     family = "ffg"
     options_type = FFGOptions
     prunable = ("weight_mean", "_weight_sd")
+    scales = ("_weight_sd", "_bias_sd")
 
     options: FFGOptions
     weight_mean: Tensor

@@ -8,32 +8,57 @@ functions; a Bayesian layer steps out of it (`folded`), works on tensors (K, ...
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import _add_batch_dim, get_unwrapped, is_batchedtensor, maybe_get_bdim, maybe_get_level
+from torch._C._functorch import (  # type: ignore[attr-defined]
+    _add_batch_dim,
+    _set_vmap_fallback_warning_enabled,
+    get_unwrapped,
+    is_batchedtensor,
+    maybe_get_bdim,
+    maybe_get_level,
+)
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bnn.nn.draw import Draw, open_draw
 
 
-def run_folded(call: Callable[..., Any], draw: Draw, shares: tuple[Tensor, ...] = ()) -> Any:
-    """What `call()` returns under each of the K draws, stacked along a new dimension 0, in one pass.
+def run_folded(call: Callable[[Any], Any], draw: Draw, x: Any, dims: Any = None) -> Any:
+    """What `call(x)` returns under each of the K draws, stacked along a new dimension 0, in one pass.
 
     Args:
-        shares: tensors (K, ...) of which draw k gets the k-th: `call(*shares_k)`.
+        dims: 0 where draw k gets the k-th part of a tensor in x, None where all get the whole, nested like x.
     """
 
-    def one(token: Tensor, *own: Tensor) -> Any:
-        draw.token = token
-        return call(*own)
+    structure: Any = None
+    leaves: list[Any] = []
 
-    with open_draw(draw), _Samplewise(draw):
-        return torch.vmap(one, randomness="different")(torch.arange(draw.count), *shares)
+    def one(token: Tensor, own: Any) -> tuple[Tensor, ...]:
+        nonlocal structure, leaves
+        draw.token = token
+        leaves, structure = tree_flatten(call(own))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))  # vmap returns tensors only
+
+    with open_draw(draw), _quietly(), _Samplewise(draw):
+        stacked = iter(torch.vmap(one, in_dims=(0, dims), randomness="different")(torch.arange(draw.count), x))
+    return tree_unflatten([next(stacked) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings about functions that vmap runs in a loop of its own: they are right, and rarely matter."""
+    _set_vmap_fallback_warning_enabled(False)
+    try:
+        yield
+    finally:
+        _set_vmap_fallback_warning_enabled(True)
 
 
 def folded(function: Callable[[Tensor], Tensor], input: Tensor, token: Tensor) -> Tensor:
@@ -49,7 +74,7 @@ def folded(function: Callable[[Tensor], Tensor], input: Tensor, token: Tensor) -
 
 
 # Functions of independent inputs: K draws of N inputs are K N inputs, which is faster than vmap's own rules.
-_SAMPLEWISE = {F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d}
+_SAMPLEWISE = {F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d, F.group_norm}
 
 
 class _Samplewise(TorchFunctionMode):
@@ -63,11 +88,28 @@ class _Samplewise(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.batch_norm and is_batchedtensor(args[0]):
             return folded(lambda x: _batch_norm(x, *args[1:], **kwargs), args[0], self.draw.token)
+        if func is Tensor.contiguous and kwargs and args[0].ndim in (4, 5) and is_batchedtensor(args[0]):
+            return folded(lambda x: _merged(lambda y: y.contiguous(**kwargs), x), args[0], self.draw.token)
         if func in _SAMPLEWISE and is_batchedtensor(args[0]):
             return folded(lambda x: _merged(lambda y: func(y, *args[1:], **kwargs), x), args[0], self.draw.token)
-        if func is Tensor.view and is_batchedtensor(args[0]) and not isinstance(args[1], torch.dtype):
-            func = Tensor.reshape  # outputs of folded convolutions have the channels last in memory
+        if func in _VIEWS and is_batchedtensor(args[0]) and not _is_dtype(args, kwargs):
+            return _reshaped(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+# Outputs of folded convolutions have the channels last in memory, where plain ones can be viewed.
+_VIEWS = {Tensor.view, Tensor.view_as}
+
+
+def _is_dtype(args: Any, kwargs: Any) -> bool:
+    return "dtype" in kwargs or (len(args) > 1 and isinstance(args[1], torch.dtype))
+
+
+def _reshaped(x: Tensor, *shape: Any, size: Any = None, other: Tensor | None = None) -> Tensor:
+    """`x.view(...)` and `x.view_as(...)` for any memory layout."""
+    if other is None and shape and isinstance(shape[0], Tensor):
+        other = shape[0]
+    return x.reshape(other.shape) if other is not None else x.reshape(size) if size is not None else x.reshape(*shape)
 
 
 def _merged(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, 
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
 from bnn.nn.cache import Cache
-from bnn.nn.draw import Draw, current_draw
+from bnn.nn.draw import Draw, open_now
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
@@ -74,8 +74,11 @@ class InducingBase(DrawnInStages):
 
     options_type = InducingOptions
     prunable = ("z_row", "z_col")
+    scales = ("_inducing_sd", "_lamda")
+    sized = ("inducing_mean",)
 
     options: InducingOptions
+    caching_mode = False  # old code sets it; factors are cached and refreshed by themselves
     q: QInducing
     cache: Cache[tuple[Factors, Factors]]
     z_row: Tensor  # (M_out, d_out)
@@ -132,11 +135,18 @@ class InducingBase(DrawnInStages):
         sources = (self.z_row, self._d_row, self.z_col, self._d_col)
         if not torch.is_grad_enabled() or not any(source.requires_grad for source in sources):
             return self.cache.get(sources, self._factorise)
-        known = (current_draw() if draw is None else draw).plan.factors
+        draw = open_now() if draw is None else draw
+        if draw is None:
+            return self._factorise()
+        known = draw.plan.factors
         if self not in known:
             known[self] = self._factorise()
         factors: tuple[Factors, Factors] = known[self]
         return factors
+
+    def reset_cache(self) -> None:
+        """Forgets the factors. Nobody needs to: they are computed anew whenever a parameter has changed."""
+        self.cache = Cache()
 
     def _factorise(self) -> tuple[Factors, Factors]:
         row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")

@@ -34,7 +34,7 @@ class Linear(OutputFirst, nn.Linear):
             output = torch.baddbmm(bias[:, None], rows, weight.mT)
         return output.reshape(k, *input.shape[1:-1], output.shape[-1])
 
-    def rows(self, input: Tensor) -> Rows | None:
+    def rows(self, input: Tensor) -> Rows:
         if input.ndim == 1:
             return Rows(batched=False, number=1, gram=self.d_in)
         number = math.prod(input.shape[1:-1])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bnn.functional.gaussian import TrilPair, kl_diagonal_u, kl_full_u, kl_matrix_u, standard_normal, whiten
 from bnn.functional.linalg import at_least_float32, inverse_softplus, pack_tril, positive, unpack_tril
-from bnn.nn.draw import Draw
+from bnn.nn.draw import SHARED, Draw
 
 INIT_SD = 1e-3  # of U, as in the paper
 MEMBER_NOISE = 0.1  # sd of each member around the shared start, as in the paper, whose start is N(0, 1)
@@ -198,9 +198,8 @@ class GlobalSlice(QInducing):
         return self._slice(self.held[0].mean_weights().weight)  # type: ignore[operator]
 
     def sample(self, layer: Any, draw: Draw) -> Tensor:
-        draw.refuse_recomputation("global matrix V")
         owner: Any = self.held[0]
-        return self._slice(draw.once(owner, "V", owner.sample_weights).weight)
+        return self._slice(draw.once(owner, SHARED, owner.sample_weights).weight)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return torch.zeros_like(layer._lamda, dtype=at_least_float32(layer._lamda).dtype)  # the global module's

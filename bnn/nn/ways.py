@@ -62,7 +62,7 @@ class DrawnInStages(BayesianLayer):
 def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
     """The cheapest way that keeps the guarantee; decided once for all draws and batches of a `predict`."""
     rows = layer.rows(input[0])
-    if rows is None:
+    if rows is None or not rows.whole:
         return Way.DENSE
     inputs = input.shape[1] if rows.batched else 1
     ways = allowed(layer, rows, inputs, draw)
@@ -136,8 +136,8 @@ def _draw_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, w
         both = draws.RowNoise(noise("n", wide), noise("m", small))
         return draws.per_row_without_columns(T, layer.sample_u(draw), row, safe_sqrt(squares), b, scale, sigma, both)
 
-    inner = T @ T.mT
-    L = semidefinite_cholesky(layer.gram(x).unflatten(0, batch) - inner)
+    inner, gram = T @ T.mT, layer.gram(x).unflatten(0, batch)
+    L = semidefinite_cholesky(gram - inner, gram)
     if way is Way.JOINT:
         return draws.joint(T, layer.sample_columns(draw), L, scale, noise("N1", wide))
     three = draws.JointNoise(noise("N1", wide), noise("N2", wide), noise("N3", small))

@@ -7,6 +7,7 @@ Nothing here uses `bnn`. With sigma_r = sigma and sigma_c = 1 the paper's prior 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ EXACT = 1e-10  # tolerance of what is exact but for float64 rounding
 ERRORS = 5.0  # tolerance of Monte Carlo, in standard errors of the estimate
 
 Noise = dict[str, Tensor]
+Shapes = dict[str, tuple[int, ...]]
 Sampler = Callable[[Noise], Tensor]
 
 
@@ -71,17 +73,49 @@ def dense_conditional(case: Case) -> tuple[Tensor, Tensor]:
     return mean, case.lamda**2 * covariance
 
 
-def basis(shapes: dict[str, tuple[int, int]]) -> Noise:
+def projection(z: Tensor, d: Tensor) -> Tensor:
+    """P = Z^T Psi^-1 Z of one side."""
+    return z.T @ torch.linalg.inv(psi(z, d)) @ z
+
+
+def output_moments(case: Case, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of X W^T (p, d_out) given u, flattened row by row, for the rows X (p, d_in) of one input."""
+    mean, covariance = dense_conditional(case)
+    lift = torch.kron(X.contiguous(), torch.eye(case.z_row.shape[1], dtype=torch.double))  # vec W to the outputs
+    return lift @ mean, lift @ covariance @ lift.T
+
+
+def stage_covariances(case: Case, X: Tensor) -> tuple[Tensor, Tensor]:
+    """The covariance of X W^T, flattened row by row, in its two stages: of T C^T given u, and of the rest given C."""
+    p_row, p_col = projection(case.z_row, case.d_row), projection(case.z_col, case.d_col)
+    eye, inner = torch.eye(len(p_row), dtype=torch.double), X @ p_col @ X.T
+    scale = (case.lamda * case.sigma) ** 2
+    return scale * torch.kron(inner, eye - p_row), scale * torch.kron(X @ X.T - inner, eye)
+
+
+def basis(shapes: Shapes) -> Noise:
     """All unit vectors of the noise at once, (n, *shape) for n entries in all."""
-    sizes = [rows * cols for rows, cols in shapes.values()]
+    sizes = [math.prod(shape) for shape in shapes.values()]
     blocks = torch.eye(sum(sizes), dtype=torch.double).split(sizes, dim=1)
     return {name: block.reshape(-1, *shapes[name]) for name, block in zip(shapes, blocks, strict=True)}
 
 
-def linear_moments(sampler: Sampler, shapes: dict[str, tuple[int, int]]) -> tuple[Tensor, Tensor]:
+def silence(shapes: Shapes) -> Noise:
+    return {name: torch.zeros(shape, dtype=torch.double) for name, shape in shapes.items()}
+
+
+def unit_moments(sampler: Sampler, shapes: Shapes) -> tuple[Tensor, Tensor]:
+    """Exact mean and covariance of sampler(noise), flattened: one call per entry of the noise."""
+    mean = sampler(silence(shapes)).flatten()
+    units = basis(shapes)
+    calls = range(sum(math.prod(shape) for shape in shapes.values()))
+    J = torch.stack([sampler({name: block[i] for name, block in units.items()}).flatten() - mean for i in calls])
+    return mean, J.T @ J
+
+
+def linear_moments(sampler: Sampler, shapes: Shapes) -> tuple[Tensor, Tensor]:
     """Exact mean and covariance of vec sampler(noise), which is affine in standard normal noise of these shapes."""
-    zero = {name: torch.zeros(shape, dtype=torch.double) for name, shape in shapes.items()}
-    mean = vec(sampler(zero))
+    mean = vec(sampler(silence(shapes)))
     J = vec(sampler(basis(shapes))) - mean  # (n, d)
     return mean, J.T @ J
 

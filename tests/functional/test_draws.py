@@ -21,8 +21,19 @@ from dense_oracle import (
 )
 from torch import Tensor
 
-from bnn.functional.draws import ColumnNoise, DenseNoise, column_noise, dense_noise, draw_columns, draw_dense
-from bnn.functional.inducing import Factors, factor
+from bnn.functional.draws import (
+    ColumnNoise,
+    DenseNoise,
+    column_noise,
+    column_shapes,
+    dense_noise,
+    dense_shapes,
+    draw_columns,
+    draw_dense,
+    mean_rows,
+    mean_rows_without_columns,
+)
+from bnn.functional.inducing import Factors, conditional_mean, factor
 
 
 def sides(case: Case) -> tuple[Factors, Factors]:
@@ -163,3 +174,63 @@ def test_gradients_of_the_draw(shape: tuple[int, int, int, int]) -> None:
 
     inputs = [part.requires_grad_() for part in (*case[:5], torch.tensor(case.lamda, dtype=torch.double))]
     assert torch.autograd.gradcheck(draw, inputs)
+
+
+def test_the_stated_shapes_are_those_of_the_noise() -> None:
+    case = make_case(4, 5, 2, 3)
+    row, col = sides(case)
+    assert column_shapes(row, col) | dense_shapes(row, col) == noise_shapes(case)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_noise_both_stages_give_the_mean(shape: tuple[int, int, int, int]) -> None:
+    case = make_case(*shape)
+    (row, col), u = sides(case), torch.randn(3, *case.u.shape, dtype=torch.double)
+    C = draw_columns(u, row, case.lamda, case.sigma, None)
+    torch.testing.assert_close(C, case.sigma * torch.einsum("ro,krc->koc", row.A, u))
+    W = draw_dense(C, col, case.lamda, case.sigma, None)
+    torch.testing.assert_close(W, conditional_mean(u, row, col, case.sigma))
+
+
+def test_many_draws_at_once_are_one_by_one() -> None:
+    """u and noise with K draws in front; each draw reads its own."""
+    case = make_case(4, 5, 2, 3)
+    row, col = sides(case)
+    noise = column_noise(row, col, 3)._asdict() | dense_noise(row, col, 3)._asdict()
+    u = torch.randn(3, 2, 3, dtype=torch.double)
+    together = two_stages(case)(noise | {"u": u})
+    for k in range(3):
+        alone = two_stages(case)({name: block[k] for name, block in noise.items()} | {"u": u[k]})
+        torch.testing.assert_close(together[k], alone)
+
+
+def test_lamda_may_be_a_number_or_a_tensor() -> None:
+    case = make_case(4, 5, 2, 3)
+    row, col = sides(case)
+    noise = column_noise(row, col)._asdict() | dense_noise(row, col)._asdict()
+    tensor = two_stages(case._replace(lamda=torch.tensor(case.lamda, dtype=torch.double)))(noise)
+    torch.testing.assert_close(two_stages(case)(noise), tensor)
+
+
+def test_the_draw_keeps_float32() -> None:
+    case = make_case(4, 5, 2, 3)
+    single = Case(*(part.float() for part in case[:5]), torch.tensor(case.lamda), case.sigma)
+    noise = {name: torch.randn(block, dtype=torch.double) for name, block in noise_shapes(case).items()}
+    W = two_stages(single)({name: block.float() for name, block in noise.items()})
+    assert W.dtype == torch.float32
+    torch.testing.assert_close(W, two_stages(case)(noise).float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("inputs", [0, 1, 4])
+def test_mean_rows(draws: int, inputs: int, shared: bool) -> None:
+    """T C^T by einsum, for rows of all draws or rows of each, and C = sigma A_r^T u left out."""
+    case = make_case(4, 5, 2, 3)
+    row, _ = sides(case)
+    T = torch.randn(1 if shared else draws, inputs, 6, 3, dtype=torch.double)
+    u = torch.randn(draws, 2, 3, dtype=torch.double)
+    C = draw_columns(u, row, 0.0, case.sigma, None)
+    expected = torch.einsum("knpc,koc->knpo", T.expand(draws, -1, -1, -1), C)
+    torch.testing.assert_close(mean_rows(T, C), expected)
+    torch.testing.assert_close(mean_rows_without_columns(T, u, row, case.sigma), expected)

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FAMILIES, Family, ids, set_noise_, small_net
+from helpers import FAMILIES, Family, by_weight, ids, set_noise_, small_net
 from torch import Tensor, nn
 
 import bnn
+from bnn.functional.cost import Way
 from bnn.nn import draw as draw_module
-from bnn.nn.draw import Draw, Seeds, mark_root_, open_draw
+from bnn.nn.draw import Draw, Seeds, open_draw
+from bnn.nn.root import mark_root_
+from bnn.passes import in_one_pass
 
 DENSE = [family for family in FAMILIES if family.repeats]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
@@ -84,8 +87,10 @@ def test_layers_of_an_ensemble_on_their_own_pick_their_own_member() -> None:
 def test_a_given_member_is_shown() -> None:
     net, x = Members(), torch.ones(1, 1)
     for member in range(4):
-        with open_draw(Draw(root=net, member=member, pinned=True)):
+        with open_draw(Draw(root=net, members=[member], pinned=True)):
             assert (net(x).abs().round() == member + 1).all()
+    y = in_one_pass(net, x, Draw(root=net, count=3, members=[3, 0, 2], pinned=True)).abs().round()
+    assert torch.equal(y, torch.tensor([4.0, 1.0, 3.0])[:, None, None].expand(3, 1, 3))  # in every layer
 
 
 class Twice(nn.Module):
@@ -103,14 +108,59 @@ class Twice(nn.Module):
 @every_dense_family
 def test_a_layer_that_runs_twice_shows_one_function(family: Family) -> None:
     net, x = Twice(), torch.randn(2, 3)
-    bnn.bayesianize_(net, family.inference, **family.options)
+    bnn.bayesianize_(net, family.inference, **by_weight(family))
     set_noise_(net, 0.5)
     outputs = [net(x) for _ in range(6)]
     assert all(torch.equal(first, second) for first, second in outputs)
+    first, second = bnn.draws(net, x, samples=6)
+    assert torch.equal(first, second)
     assert len({float(first[0, 0].detach()) for first, _ in outputs}) > 1  # and every forward another one
     loss = outputs[0][0].sum() + outputs[0][1].sum()
     loss.backward()
     assert next(net.parameters()).grad is not None
+
+
+def ways_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inducing layers do without weights wherever they may, whatever it costs."""
+    monkeypatch.setattr("bnn.nn.ways.cheapest", lambda ways, size: max(ways, key=lambda way: way is not Way.DENSE))
+
+
+OUTPUTS = [
+    ("inducing", {"sampling": "auto"}),
+    ("inducing", {"sampling": "local"}),
+    ("ffg", {"local_reparameterization": True}),
+]
+drawn_as_outputs = pytest.mark.parametrize(("inference", "options"), OUTPUTS, ids=["auto", "local", "ffg"])
+
+
+@drawn_as_outputs
+def test_a_layer_seen_to_run_twice_is_marked(
+    inference: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first forward had separate noise and says so; from the next on all calls see one W."""
+    ways_without_weights(monkeypatch)
+    net, x = noisy(Twice(), inference, **options), torch.ones(2, 3)
+    assert not net.a.repeats
+    with pytest.warns(UserWarning, match="ran twice in one forward with separate noise"):
+        first, second = net(x)
+    assert not torch.allclose(first, second)
+    assert net.a.repeats
+    outputs = [net(x) for _ in range(4)]  # without another warning
+    assert all(torch.equal(first, second) for first, second in outputs)
+    assert all(torch.equal(first[0], first[1]) for first, _ in outputs)  # one W for the batch
+    assert len({first[0, 0].item() for first, _ in outputs}) == 4
+
+
+@drawn_as_outputs
+def test_predicting_starts_again_where_a_layer_runs_twice(
+    inference: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways_without_weights(monkeypatch)
+    net, x = noisy(Twice(), inference, **options), torch.ones(2, 3)
+    first, second = bnn.draws(net, x, samples=5)
+    assert torch.equal(first, second)
+    assert torch.allclose(first[:, 0], first[:, 1])
+    assert len({y[0, 0].item() for y in first}) == 5
 
 
 def test_a_recurrent_layer_is_one_function_of_all_steps() -> None:
@@ -124,15 +174,22 @@ def test_a_recurrent_layer_is_one_function_of_all_steps() -> None:
                 x = self.step(x)
             return x
 
-    net = noisy(Cell(), "inducing", inducing_rows=2, inducing_cols=3)
+    def steps(x: Tensor, draw: Draw) -> Tensor:
+        weight, bias = draw.once(net.step, "weights", lambda draw: pytest.fail("no weights were drawn"))
+        assert weight.shape == (draw.count, 2, 2)
+        for _ in range(4):
+            x = x @ weight.mT + bias[:, None]
+        return x
+
+    net = noisy(Cell(), "inducing", inducing_rows=2, inducing_cols=3, sampling="weight")
     x = torch.randn(5, 2)
     with open_draw(Draw(root=net, pinned=True)) as draw:
         got = net(x)
-        weight, bias = draw.once(net.step, lambda: pytest.fail("no weights were drawn"))
-    want = x
-    for _ in range(4):
-        want = want @ weight.T + bias
-    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(got[None], steps(x, draw))
+    draw = Draw(root=net, count=3, pinned=True)
+    got = in_one_pass(net, x, draw)
+    torch.testing.assert_close(got, steps(x, draw))
+    assert not torch.allclose(got[0], got[1])
 
 
 def test_local_reparameterisation_draws_every_row_for_itself() -> None:
@@ -236,13 +293,38 @@ def test_seeds_give_every_module_a_generator_of_its_own() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     seeds = Seeds(net, 5)
 
-    def first(module: nn.Module | None, seeds: Seeds = seeds) -> float:
-        return torch.rand(1, generator=seeds.generator(module, "cpu")).item()
+    def first(module: nn.Module | None, seeds: Seeds = seeds, name: str = "u", part: int = 0) -> float:
+        (generator,) = seeds.generators(module, name, "cpu", part)
+        return torch.rand(1, generator=generator).item()
 
     assert len({first(m) for m in (None, net, net[0], net[1])}) == 4
     assert first(net[0]) == first(net[0]) == first(net[0], Seeds(net, 5))
     assert first(net[0]) != first(net[0], Seeds(net, 6))
+    assert len({first(net[0]), first(net[0], name="weights"), first(net[0], part=1)}) == 3
     assert nn.Linear(2, 2) not in seeds
+
+
+def test_seeds_name_one_draw_each_whatever_the_others_are() -> None:
+    net = nn.Linear(2, 2)
+    values = [torch.rand(1, generator=g).item() for g in Seeds(net, 5, 6, 7).generators(net, "u", "cpu")]
+    alone = [torch.rand(1, generator=Seeds(net, s).generators(net, "u", "cpu")[0]).item() for s in (5, 6, 7)]
+    assert values == alone
+    assert len(set(values)) == 3
+    like = torch.zeros((), dtype=torch.double)
+    all_draws = Draw(net, 3, Seeds(net, 5, 6, 7))
+    noise = all_draws.normals(net, "u", 4, like=like)
+    assert (noise.shape, noise.dtype) == ((3, 4), torch.double)
+    assert torch.equal(all_draws.only(1, 3).normals(net, "u", 4, like=like), noise[1:])
+    assert torch.equal(Draw(net, 1, Seeds(net, 6)).normals(net, "u", 4, like=like), noise[1:2])
+
+
+def test_a_part_of_several_draws_shows_what_all_of_them_drew() -> None:
+    net = nn.Linear(2, 2)
+    draw = Draw(net, 3, Seeds(net, 5, 6, 7))
+    whole = draw.once(net, "one", lambda draw: torch.randn(draw.count, 2))
+    assert torch.equal(draw.only(1, 3).once(net, "one", lambda draw: pytest.fail("drawn twice")), whole[1:])
+    other = draw.only(0, 1).once(net, "other", lambda draw: torch.randn(draw.count, 2))
+    assert torch.equal(draw.once(net, "other", lambda draw: pytest.fail("drawn twice"))[:1], other)
 
 
 # ---- nesting, errors, threads ----------------------------------------------------------------------------------------
@@ -498,7 +580,7 @@ class Tree(nn.Module):
 
 def test_a_root_that_calls_itself_is_one_draw() -> None:
     net = Tree()
-    bnn.bayesianize_(net, "inducing", init_lamda=0.5)
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight")
     x = torch.ones(1, 1)
     first, second = net(x), net(x)
     assert len(first.unique()) == len(second.unique()) == 1
@@ -506,37 +588,65 @@ def test_a_root_that_calls_itself_is_one_draw() -> None:
 
 
 class Checkpointed(nn.Module):
-    """Its second layer is computed again during backward."""
+    """Its second half is computed again during backward, if asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, **checkpoint: Any) -> None:
         super().__init__()
-        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.a, self.norm, self.b, self.c = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 3)
+        self.options = checkpoint
+
+    def half(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.b(x)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(self.b, self.a(x), use_reentrant=False)
+        h = self.norm(self.a(x))
+        return torch.utils.checkpoint.checkpoint(self.half, h, **self.options) if self.options else self.half(h)
 
 
-def test_checkpointing_a_part_is_right_or_an_error() -> None:
-    """Right for a layer that shares nothing with others; an error, not a wrong gradient, where all share a member."""
-    x = torch.randn(4, 3)
-    net = Checkpointed()
-    bnn.bayesianize_(net, "inducing", init_lamda=0.5)
-    torch.manual_seed(1)
-    net(x).sum().backward()
-    got = net.b.z_col.grad.clone()
-    net.zero_grad()
-    torch.manual_seed(1)
-    net.b(net.a(x)).sum().backward()
-    assert torch.allclose(net.b.z_col.grad, got)
-    ensemble = Checkpointed()
-    bnn.bayesianize_(ensemble, "inducing", q_inducing="ensemble")
-    loss = ensemble(x).sum()
-    with pytest.raises(RuntimeError, match="gradient checkpointing runs this layer again"):
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("without_weights", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"sampling": "auto"}, {"sampling": "local"}, {"q_inducing": "ensemble"}],
+    ids=["auto", "local", "members"],
+)
+def test_checkpointing_a_part_is_right(
+    options: dict[str, Any], without_weights: bool, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the same network without checkpointing, from the same random state."""
+    if without_weights:
+        ways_without_weights(monkeypatch)
+    x, nets = torch.randn(4, 3), [Checkpointed(), Checkpointed(use_reentrant=False)]
+    for net in nets:
+        bnn.bayesianize_(net, "inducing", init_lamda=0.5, init="paper", **options)
+        net.train(training).load_state_dict(nets[0].state_dict())
+        torch.manual_seed(1)
+        net(x).square().sum().backward()
+    want, got = ({name: p.grad for name, p in net.named_parameters()} for net in nets)
+    assert all(grad.abs().sum() > 0 for grad in want.values())
+    for name, grad in want.items():
+        torch.testing.assert_close(got[name], grad, msg=name)
+
+
+def test_checkpointing_the_whole_is_right_too() -> None:
+    x, net = torch.randn(4, 3), Checkpointed()
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", init="paper", init_lamda=0.5)
+    grads = []
+    for run in (net, lambda x: torch.utils.checkpoint.checkpoint(net, x, use_reentrant=False)):
+        net.zero_grad()
+        torch.manual_seed(1)
+        run(x).square().sum().backward()
+        grads.append([p.grad.clone() for p in net.parameters()])
+    assert all(torch.allclose(a, b, rtol=1e-5) for a, b in zip(*grads, strict=True))
+
+
+def test_checkpointing_that_forgets_the_random_state_is_an_error() -> None:
+    net = Checkpointed(use_reentrant=False, preserve_rng_state=False)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble")
+    loss = net(torch.randn(4, 3)).sum()
+    torch.rand(1)
+    with pytest.raises(RuntimeError, match="runs again inside backward, but not as it ran forward"):
         loss.backward()
-    whole = Checkpointed()
-    whole.forward = lambda x: whole.b(whole.a(x))
-    bnn.bayesianize_(whole, "inducing", q_inducing="ensemble")
-    torch.utils.checkpoint.checkpoint(whole, x, use_reentrant=False).sum().backward()
 
 
 def test_frozen_draw_freezes_an_elbo_of_several_samples() -> None:

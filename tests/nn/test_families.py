@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from helpers import FAMILIES, Family, ids, set_noise_, softplus_inverse
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
-from torch.func import vmap
 
 import bnn
 from bnn.bayesianize import bayesian_from_template
@@ -61,9 +60,9 @@ DEFAULTS = {
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
-    ours = {"init", "sampling"} if inference.startswith("inducing") else set()
-    assert set(got) == set(DEFAULTS[inference]) | ours
-    for name, value in DEFAULTS[inference].items():
+    ours = {"init": "weights", "sampling": "auto"} if inference.startswith("inducing") else {}
+    assert set(got) == set(DEFAULTS[inference]) | set(ours)
+    for name, value in (DEFAULTS[inference] | ours).items():
         assert got[name] == value, name
     with pytest.raises(AttributeError):
         layer.options.prior_sd = 3.0  # frozen: validated once
@@ -176,8 +175,8 @@ def test_fcg_draws_have_its_covariance() -> None:
         layer._scale_diag.copy_(torch.randn(6))
         layer._scale_tril.copy_(torch.randn(6, 6))
         tril = layer._scale_tril.tril(-1) + torch.diag(F.softplus(layer._scale_diag))
-        draw = vmap(lambda _: layer.sample_weights(Draw()), randomness="different")
-        weight, bias = draw(torch.arange(40_000))
+        weight, bias = layer.sample_weights(Draw(count=40_000))
+    assert (weight.shape, bias.shape) == ((40_000, 2, 2), (40_000, 2))
     w = torch.cat([weight.flatten(1), bias], 1)
     want = tril @ tril.T
     sd = want.diagonal().sqrt()
@@ -301,7 +300,8 @@ def test_the_papers_start(q: str) -> None:
         assert layer.inducing_mean.std(0).mean().item() == pytest.approx(0.1, rel=0.15)
     else:
         with torch.no_grad():
-            samples = vmap(lambda _: layer.q.sample(layer, Draw(), None), randomness="different")(torch.arange(300))
+            samples = layer.q.sample(layer, Draw(count=300))
+        assert samples.shape == (300, 25, 16)
         assert samples.std(0).mean().item() == pytest.approx(1e-3, rel=0.02)
 
 

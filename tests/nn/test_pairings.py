@@ -19,6 +19,7 @@ from helpers import (
     Family,
     LayerType,
     bayesian,
+    by_weight,
     ids,
     make,
     set_noise_,
@@ -30,8 +31,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import bnn
 from bnn.bayesianize import bayesian_from_template
-from bnn.nn.base import BayesianLayer
+from bnn.nn.base import BayesianLayer, Weights
 from bnn.nn.draw import Draw, open_draw
+from bnn.nn.fold import run_folded
+from bnn.nn.inducing import InducingBase
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
@@ -45,6 +48,17 @@ def plain_output(case: LayerType, x: Tensor, weight: Tensor, bias: Tensor | None
     weights = {"weight": weight} | ({} if bias is None else {"bias": bias})
     result: Tensor = functional_call(case.layer().to(x.dtype), weights, (x,))
     return result
+
+
+def drawn_weights(layer: BayesianLayer, draw: Draw) -> Weights:
+    """The weights (K, ...) that `layer` has drawn; where they follow from its u, which all ways draw alike, from u."""
+
+    def sample(draw: Draw) -> Weights:
+        assert isinstance(layer, InducingBase), "the layer drew no weights"
+        assert not layer.noisy(draw), "the layer drew no weights"
+        return layer.sample_weights(draw)
+
+    return draw.once(layer, "weights", sample)
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
@@ -65,14 +79,38 @@ def test_with_vanishing_noise_it_is_the_plain_layer(family: Family, case: LayerT
     ids=[f"{f.id}-{c.id}" for f, c in PAIRS if f.repeats],
 )
 def test_the_output_is_the_plain_layers_with_the_drawn_weights(family: Family, case: LayerType) -> None:
-    layer, x = make(family, case), case.input()
+    layer, x = make(family, case, **by_weight(family)), case.input()
     set_noise_(layer, 0.3)
     with open_draw(Draw()) as draw:
         got = layer(x)
-        weight, bias = draw.once(layer, lambda: pytest.fail("the layer drew no weights"))
+    weight, bias = drawn_weights(layer, draw)
     assert (bias is None) == (case.layer().bias is None)
-    torch.testing.assert_close(got, plain_output(case, x, weight, bias))
-    assert not torch.equal(weight, layer.weight)
+    assert len(weight) == 1
+    torch.testing.assert_close(got, plain_output(case, x, weight[0], None if bias is None else bias[0]))
+    assert not torch.equal(weight[0], layer.weight)
+
+
+@pytest.mark.parametrize("how", ["one input", "own inputs", "one input, folded", "own inputs, folded"])
+@pytest.mark.parametrize(
+    ("family", "case"),
+    [(f, c) for f, c in PAIRS if f.repeats and (c in BASIC or f.id == "diagonal")],
+    ids=[f"{f.id}-{c.id}" for f, c in PAIRS if f.repeats and (c in BASIC or f.id == "diagonal")],
+)
+def test_three_draws_at_once_are_three_plain_layers(family: Family, case: LayerType, how: str) -> None:
+    layer = make(family, case, **by_weight(family))
+    set_noise_(layer, 0.3)
+    x = torch.stack([case.input() for _ in range(1 if how.startswith("one") else 3)])
+    draw = Draw(count=3, members=[0, 2, 1])
+    if "folded" in how:
+        got = run_folded(layer, draw, x, dims=0) if len(x) == 3 else run_folded(layer, draw, x[0])
+    else:
+        got = layer.output(x, draw)
+    weight, bias = drawn_weights(layer, draw)
+    biases = [None] * 3 if bias is None else list(bias)
+    inputs = x.expand(3, *x.shape[1:])
+    want = torch.stack([plain_output(case, *args) for args in zip(inputs, weight, biases, strict=True)])
+    torch.testing.assert_close(got, want)
+    assert all(not torch.equal(weight[a], weight[b]) for a, b in [(0, 1), (0, 2), (1, 2)])
 
 
 @pytest.mark.parametrize("case", [case for case in LAYER_TYPES if 0 not in case.input_shape], ids=lambda case: case.id)
@@ -104,7 +142,8 @@ def test_calls_differ_and_all_entries_of_the_weight_vary(family: Family, case: L
     set_noise_(layer, 0.3)
     with torch.no_grad():
         outputs = torch.stack([layer(x) for _ in range(8)])
-        weights = torch.stack([layer.sample_weights(Draw()).weight for _ in range(8)])
+        weights = layer.sample_weights(Draw(count=8)).weight
+    assert weights.shape == (8, *layer.weight_shape)
     assert outputs.isfinite().all()
     assert (outputs.std(0) > 0).all()
     assert (weights.std(0) > 0).all()
@@ -116,8 +155,10 @@ def test_the_mean_of_many_draws_is_the_weight(family: Family, case: LayerType) -
     layer = make(family, case)
     set_noise_(layer, 0.2)
     with torch.no_grad():
-        draw = vmap(lambda _: layer.to_matrix(layer.sample_weights(Draw())), randomness="different")
-        W, want = draw(torch.arange(3000)).double(), layer.to_matrix(layer.mean_weights()).double()
+        weights = layer.sample_weights(Draw(count=3000))
+        W = vmap(lambda weight, bias: layer.to_matrix(Weights(weight, bias)))(*weights).double()
+        want = layer.to_matrix(layer.mean_weights()).double()
+    assert W.shape == (3000, *want.shape)
     error = (W.mean(0) - want) / (W.std(0) / 3000**0.5)
     assert error.abs().max() < 5.5  # in standard errors, over at most 160 entries
 

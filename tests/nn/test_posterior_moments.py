@@ -141,9 +141,14 @@ def dense_posterior(layer: Any, q: str, whitened: bool, lamda: float = LAMDA) ->
 
 
 def flat(weights: Any) -> Tensor:
-    """A sample as W row-major, the bias as the last column."""
-    W = weights.weight.flatten(1)
-    return (W if weights.bias is None else torch.cat([W, weights.bias[:, None]], dim=1)).flatten()
+    """Samples (K, ...) as W row-major, the bias as the last column: (K, d)."""
+    W = weights.weight.flatten(2)
+    return (W if weights.bias is None else torch.cat([W, weights.bias[..., None]], dim=2)).flatten(1)
+
+
+def stacked(weights: Any) -> Any:
+    """One set of weights as K = 1 samples."""
+    return type(weights)(*(None if part is None else part[None] for part in weights))
 
 
 class ScriptedNoise:
@@ -152,7 +157,7 @@ class ScriptedNoise:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.noise: Tensor | None = None
         self.used = 0
-        for module in ("functional.draws", "nn.q_inducing", "nn.ffg", "nn.fcg"):
+        for module in ("nn.draw", "nn.ffg"):
             monkeypatch.setattr(f"bnn.{module}.standard_normal", self)
 
     def __call__(self, *shape: int, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -185,17 +190,25 @@ def mixture(parts: list[Moments]) -> Moments:
     return means.mean(0), within + centred.T @ centred / len(parts)
 
 
+def by_member(layer: Any, scripted: ScriptedNoise, members: int) -> list[Moments]:
+    """Of one draw of `sample_weights`, over the noise, for every member of an ensemble."""
+    return [scripted.moments(lambda k=k: flat(layer.sample_weights(Draw(members=[k])))[0]) for k in range(members)]
+
+
 def exact_moments(layer: Any, scripted: ScriptedNoise, members: int) -> Moments:
     """Of `sample_weights`, over the noise and, evenly, over the members of an ensemble."""
-    return mixture(
-        [scripted.moments(lambda k=k: flat(layer.sample_weights(Draw(member=k)))) for k in range(members)],
-    )
+    return mixture(by_member(layer, scripted, members))
+
+
+def side_by_side(parts: list[Moments]) -> Moments:
+    """Of independent vectors, one after the other."""
+    return torch.cat([mean for mean, _ in parts]), torch.block_diag(*(covariance for _, covariance in parts))
 
 
 def sampled(layer: Any, draws: int) -> Tensor:
     """Draws of `sample_weights` (draws, d), all at once."""
     with torch.no_grad():
-        return torch.func.vmap(lambda _: flat(layer.sample_weights(Draw())), randomness="different")(torch.empty(draws))
+        return flat(layer.sample_weights(Draw(count=draws)))
 
 
 def assert_moments(got: Moments, expected: Moments) -> None:
@@ -223,7 +236,20 @@ def test_inducing_weights_have_the_dense_moments(
     layer = inducing(shape, q, whitened, sizes)
     expected = dense_posterior(layer, q, whitened)
     assert_moments(exact_moments(layer, scripted, 3 if q == "ensemble" else 1), expected)
-    torch.testing.assert_close(flat(layer.mean_weights()), expected[0], atol=EXACT, rtol=EXACT)
+    torch.testing.assert_close(flat(stacked(layer.mean_weights()))[0], expected[0], atol=EXACT, rtol=EXACT)
+
+
+@WHITENED
+@pytest.mark.parametrize("q", POSTERIORS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_draws_at_once_are_independent(shape: str, q: str, whitened: bool, scripted: ScriptedNoise) -> None:
+    """The joint moments of K = 3 draws, an ensemble's of three given members."""
+    layer = inducing(shape, q, whitened)
+    got = scripted.moments(lambda: flat(layer.sample_weights(Draw(count=3, members=[2, 0, 1]))).flatten())
+    parts = by_member(layer, scripted, 3)
+    assert_moments(got, side_by_side([parts[k] for k in (2, 0, 1)]))
+    if q != "ensemble":
+        assert_moments(got, side_by_side([dense_posterior(layer, q, whitened)] * 3))
 
 
 @WHITENED
@@ -243,8 +269,10 @@ def test_the_noise_of_a_seeded_draw_is_independent_too() -> None:
     """1,000 seeds: a generator that started over between u, C and W would correlate them."""
     layer = inducing("linear")
     with torch.no_grad():
-        draws = [flat(layer.sample_weights(Draw(seeds=Seeds(layer, seed)))) for seed in range(1_000)]
-    assert_samples(torch.stack(draws), dense_posterior(layer, "diagonal", True))
+        draws = torch.cat([flat(layer.sample_weights(Draw(seeds=Seeds(layer, seed)))) for seed in range(1_000)])
+        at_once = flat(layer.sample_weights(Draw(count=1_000, seeds=Seeds(layer, *range(1_000)))))
+    assert_samples(draws, dense_posterior(layer, "diagonal", True))
+    torch.testing.assert_close(at_once, draws, atol=EXACT, rtol=EXACT)  # a seed names the same draw in any company
 
 
 @pytest.mark.parametrize("q", ["diagonal", "matrix", "full"])
@@ -318,8 +346,7 @@ def test_kl_of_u_by_monte_carlo(q: str, whitened: bool) -> None:
     """E[log q(U) - log p(U)] over 100,000 of the layer's own draws of U."""
     layer = inducing("linear", q, whitened)
     with torch.no_grad():
-        sample = torch.func.vmap(lambda _: layer.q.sample(layer, Draw(), None).flatten(), randomness="different")
-        U = sample(torch.empty(DRAWS))
+        U = layer.q.sample(layer, Draw(count=DRAWS)).flatten(1)
         kl = layer.kl_parts().u
     ratio = MultivariateNormal(*q_of_u(layer.state_dict(), q)).log_prob(U) - prior_of_u(layer, whitened).log_prob(U)
     assert abs(ratio.mean() - kl) < ERRORS * ratio.std() / DRAWS**0.5
@@ -397,8 +424,8 @@ def fcg(shape: str) -> Any:
 
 
 def weight_then_bias(weights: Any) -> Tensor:
-    parts = [weights.weight.flatten()] + ([] if weights.bias is None else [weights.bias])
-    return torch.cat(parts)
+    """Samples (K, ...) as vectors (K, n)."""
+    return torch.cat([weights.weight.flatten(1)] + ([] if weights.bias is None else [weights.bias]), dim=1)
 
 
 def dense_ffg(layer: Any) -> Moments:
@@ -427,9 +454,10 @@ FAMILIES: dict[str, tuple[Callable[[str], Any], Callable[[Any], Moments]]] = {
 def test_weights_have_the_dense_moments(family: str, shape: str, scripted: ScriptedNoise) -> None:
     make, dense = FAMILIES[family]
     layer = make(shape)
-    moments = scripted.moments(lambda: weight_then_bias(layer.sample_weights(Draw())))
-    assert_moments(moments, dense(layer))
-    torch.testing.assert_close(weight_then_bias(layer.mean_weights()), dense(layer)[0])
+    for k in (1, 3):  # draws at once
+        moments = scripted.moments(lambda k=k: weight_then_bias(layer.sample_weights(Draw(count=k))).flatten())
+        assert_moments(moments, side_by_side([dense(layer)] * k))
+    torch.testing.assert_close(weight_then_bias(stacked(layer.mean_weights()))[0], dense(layer)[0])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -437,8 +465,7 @@ def test_weights_by_monte_carlo(family: str) -> None:
     make, dense = FAMILIES[family]
     layer = make("linear")
     with torch.no_grad():
-        sample = torch.func.vmap(lambda _: weight_then_bias(layer.sample_weights(Draw())), randomness="different")
-        assert_samples(sample(torch.empty(DRAWS)), dense(layer))
+        assert_samples(weight_then_bias(layer.sample_weights(Draw(count=DRAWS))), dense(layer))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -469,17 +496,20 @@ INPUTS = {"linear": (2, 3), "no bias": (2, 4), "conv": (2, 4, 3, 2)}
 @pytest.mark.parametrize("shape", SHAPES)
 def test_local_reparameterisation_has_the_marginals_of_weight_sampling(shape: str, scripted: ScriptedNoise) -> None:
     """Exactly: outputs are linear in the weights, whose covariance is known; each output's noise is its own."""
-    layer, x = ffg(shape), randn(*INPUTS[shape])
-    mean, covariance = scripted.moments(lambda: layer.local_output(x).flatten())
+    layer, x = ffg(shape), randn(3, *INPUTS[shape])  # three draws, each with an input of its own
     W_mean, W_covariance = dense_ffg(layer)
 
-    def outputs(vector: Tensor) -> Tensor:
+    def outputs(vector: Tensor, x: Tensor) -> Tensor:
         n = layer.weight_shape.numel()
         return layer.run(x, vector[:n].view(layer.weight_shape), vector[n:] if layer.has_bias else None).flatten()
 
-    J = torch.func.jacrev(outputs)(W_mean)
-    variance = (J @ W_covariance @ J.T).diagonal()
-    assert_moments((mean, covariance), (outputs(W_mean), torch.diag(variance)))
+    def expected(x: Tensor) -> Moments:
+        J = torch.func.jacrev(outputs)(W_mean, x)
+        return outputs(W_mean, x), torch.diag((J @ W_covariance @ J.T).diagonal())
+
+    for k in (1, 3):
+        moments = scripted.moments(lambda k=k: layer.local_output(x[:k]).flatten())
+        assert_moments(moments, side_by_side([expected(own) for own in x[:k]]))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
