@@ -29,8 +29,6 @@ def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw])
     """The outputs of single draws, each at its input, one pass each."""
     outputs = []
     for draw, x in zip(draws, inputs, strict=True):
-        if torch.is_grad_enabled():
-            torch.rand(())  # gradient checkpointing tells forwards apart by the random state (bnn.nn.recompute)
         with open_draw(draw):
             outputs.append(call(network, x))
     return outputs

@@ -144,9 +144,10 @@ class _Call:
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches = network, batches
-        self.count, self.at_mean = max(samples, 1), samples == 0
-        self.seeds = torch.randint(2**62, (self.count,), generator=generator).tolist()
-        self.members = None if self.at_mean else even_members(network, self.count, generator)
+        self.count = max(samples, 1)
+        seeds = Seeds(network, *torch.randint(2**62, (self.count,), generator=generator).tolist())
+        members = even_members(network, self.count, generator) if samples else None
+        self.draw = Draw(network, self.count, seeds, members, pinned=True, at_mean=samples == 0)
         self.reason: Exception | None = None  # why draws cannot run in one pass
 
     def run(self) -> Any:
@@ -177,20 +178,13 @@ class _Call:
 
     def _run(self, batch: Any, part: int, plan: Plan, chunk: int | None) -> Any:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
+        self.draw.plan, self.draw.inputs, self.draw.part = plan, number_of_inputs(batch), part
         size = chunk or 1
-        draws = [
-            self._draw(start, min(start + size, self.count), batch, part, plan) for start in range(0, self.count, size)
-        ]
+        draws = [self.draw.only(start, min(start + size, self.count)) for start in range(0, self.count, size)]
         if chunk is None:
             return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)
         outputs = [in_one_pass(self.network, batch, draw) for draw in draws]
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
-
-    def _draw(self, start: int, stop: int, batch: Any, part: int, plan: Plan) -> Draw:
-        seeds = Seeds(self.network, *self.seeds[start:stop])
-        members = None if self.members is None else self.members[start:stop]
-        inputs = number_of_inputs(batch)
-        return Draw(self.network, stop - start, seeds, members, True, self.at_mean, plan, inputs, part)
 
 
 @contextmanager

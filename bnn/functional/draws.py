@@ -114,7 +114,8 @@ def joint(T: Tensor, C: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> 
 
     `scale` is lamda sigma. Exact for all rows of an input together.
     """
-    return _plus_product(mean_rows(T, C), scale * L, N)
+    wide = N.shape[-1] > L.shape[-1]  # the smaller one is scaled
+    return _plus_product(mean_rows(T, C), scale * L if wide else L, N if wide else scale * N)
 
 
 def joint_without_columns(

@@ -101,7 +101,10 @@ def positive(raw: Tensor, cap: float | None = None) -> Tensor:
     >>> raw.grad > 0.9
     tensor([True])
     """
-    result: Tensor = _Positive.apply(at_least_float32(raw), math.inf if cap is None else cap)  # type: ignore[no-untyped-call]
+    raw, cap = at_least_float32(raw), math.inf if cap is None else cap
+    if not (torch.is_grad_enabled() and raw.requires_grad) and not torch.compiler.is_compiling():
+        return _Positive.forward(raw, cap)
+    result: Tensor = _Positive.apply(raw, cap)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -156,23 +159,36 @@ def semidefinite_cholesky(matrix: Tensor, whole: Tensor | None = None) -> Tensor
     Raises:
         FactorisationError: the matrix holds NaN, or is indefinite beyond rounding.
     """
+    return _cholesky_of_own(matrix.clone(), _mean_diagonal(matrix if whole is None else whole))
+
+
+def residual_cholesky(gram: Tensor, T: Tensor) -> Tensor:
+    """`semidefinite_cholesky` of X X^T - T T^T for `gram` = X X^T (B, p, p), which it overwrites, and T (B, p, M)."""
+    size = _mean_diagonal(gram)
+    return _cholesky_of_own(gram.baddbmm_(T, T.mT, alpha=-1), size)
+
+
+def _mean_diagonal(matrix: Tensor) -> Tensor:
+    return matrix.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(-1)
+
+
+def _cholesky_of_own(matrix: Tensor, size: Tensor) -> Tensor:
+    """The factor of `matrix` plus jitter in units of `size`; changes `matrix`."""
     if matrix.numel() == 0:
         return matrix
     n, eps = matrix.shape[-1], torch.finfo(matrix.dtype).eps
-    scale = matrix if whole is None else whole
-    diagonal = scale.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(-1)
-    jitter = (0.25 * n + 4) * eps * diagonal + torch.finfo(matrix.dtype).tiny ** 0.5
+    jitter = (0.25 * n + 4) * eps * size + torch.finfo(matrix.dtype).tiny ** 0.5
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     if torch.compiler.is_compiling():  # no look at the values: start where all but hopeless cases succeed
-        return torch.linalg.cholesky_ex(_plus_diagonal(matrix, 100 * jitter))[0]
+        diagonal.add_(100 * jitter[..., None])
+        return torch.linalg.cholesky_ex(matrix)[0]
+    diagonal.add_(jitter[..., None])
     for _ in range(5):
-        factor, info = torch.linalg.cholesky_ex(_plus_diagonal(matrix, jitter))
+        factor, info = torch.linalg.cholesky_ex(matrix)
         if not info.any():
             return factor
-        jitter = torch.where(info > 0, 10 * jitter, jitter)
+        more = torch.where(info > 0, 9 * jitter, 0.0)  # ten times as much in all
+        matrix, jitter = matrix + torch.diag_embed(more[..., None].expand(*more.shape, n)), jitter + more
     raise FactorisationError(
         f"a Gram matrix of shape {tuple(matrix.shape)} is not positive semi-definite: its rows hold NaN or inf"
     )
-
-
-def _plus_diagonal(matrix: Tensor, values: Tensor) -> Tensor:
-    return matrix + values[..., None, None] * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

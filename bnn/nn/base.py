@@ -161,8 +161,8 @@ class BayesianLayer(nn.Module):
         """T = X A^T (B, p, M) for the rows X of inputs (B, ...), the bias's 1 included, and A (M, d_in)."""
         raise NotImplementedError
 
-    def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
-        """Rows of outputs (B, p, d_out) as the plain layer would arrange them for `input`."""
+    def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
+        """Outputs (B, p, d_out) of the rows as the plain layer would arrange them for `input`."""
         raise NotImplementedError
 
     def squares(self, input: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class BayesianLayer(nn.Module):
         raise NotImplementedError
 
     def gram(self, input: Tensor) -> Tensor:
-        """X X^T of the rows of every input, the bias's 1 included: (B, p, p)."""
+        """X X^T of the rows of every input, the bias's 1 included: (B, p, p), a tensor that may be overwritten."""
         raise NotImplementedError
 
     # ---- construction ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnn.functional.patches import gram_multiplies, patch_gram
+from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram
 from bnn.nn.base import Rows, Weights
 from bnn.nn.matrix import OutputFirst
 
@@ -49,8 +49,10 @@ class Convolution(OutputFirst):
         ):  # all draws see the same input: one convolution to K times the channels
             channels = input.ndim - len(self.kernel_size) - 2  # the dimension of channels in one draw's input
             together = self.run(input[0], weight.flatten(0, 1), None if bias is None else bias.flatten())
-            each = together.unflatten(channels, (k, -1)).movedim(channels, 0)
-            return self.fast_layout(each.flatten(0, 1)).unflatten(0, each.shape[:2]) if batched else each
+            if channels_last(together):  # (N, *space, K, c_out) in memory, to (K, N, *space, c_out)
+                last = together.movedim(1, -1).unflatten(-1, (k, -1)).movedim(-2, 0)
+                return last.contiguous().movedim(-1, 2)
+            return together.unflatten(channels, (k, -1)).movedim(channels, 0)
         return super().run_each(input, weights)
 
     def _run_rows(self, input: Tensor, weights: Weights) -> Tensor:
@@ -79,11 +81,10 @@ class Convolution(OutputFirst):
         return Weights(weight, W[..., n] if self.has_bias else None)
 
     def rows(self, input: Tensor) -> Rows:
-        space = self._padded(input.shape[-len(self.kernel_size) :])
-        out = [
-            (size - d * (k - 1) - 1) // s + 1
-            for size, k, s, d in zip(space, self.kernel_size, self.stride, self.dilation, strict=True)
-        ]
+        space, padding = list(input.shape[-len(self.kernel_size) :]), self._padding()
+        if self.padding_mode != "zeros":
+            space, padding = [n + sum(pad) for n, pad in zip(space, padding, strict=True)], [(0, 0)] * len(space)
+        out = out_sizes(space, self.kernel_size, self.stride, self.dilation, padding)
         gram = gram_multiplies(self.in_channels, space, out, self.kernel_size)
         batched, taps = input.ndim == len(self.kernel_size) + 2, math.prod(self.kernel_size)
         return Rows(batched, math.prod(out), gram, taps, tuple(out), whole=self.groups == 1)
@@ -92,8 +93,8 @@ class Convolution(OutputFirst):
         weights = self.from_matrix(A)
         return self.run(input, *weights).flatten(2).mT
 
-    def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
-        output = rows.mT.unflatten(-1, self.rows(input).space)  # the channels are last in memory
+    def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
+        output = outputs.mT.unflatten(-1, rows.space)  # the channels are last in memory
         return output if channels_last(input) else output.contiguous()
 
     def squares(self, input: Tensor) -> Tensor:
@@ -102,15 +103,17 @@ class Convolution(OutputFirst):
         return total.flatten(1) + self.has_bias
 
     def gram(self, input: Tensor) -> Tensor:
-        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        if any(self._reversed_padding_repeated_twice):
-            input = F.pad(input, self._reversed_padding_repeated_twice, mode=mode)
-        return patch_gram(input, self.kernel_size, self.stride, self.dilation) + self.has_bias
+        padding = self._padding()
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = [(0, 0)] * len(padding)
+        gram = patch_gram(input, self.kernel_size, self.stride, self.dilation, padding)
+        return gram + 1 if self.has_bias else gram
 
-    def _padded(self, space: torch.Size) -> list[int]:
-        """The sizes of the padded input."""
-        pads = self._reversed_padding_repeated_twice[::-1]
-        return [size + pads[2 * i] + pads[2 * i + 1] for i, size in enumerate(space)]
+    def _padding(self) -> list[tuple[int, int]]:
+        """Padding before and after, for each dimension of space."""
+        pads = self._reversed_padding_repeated_twice
+        return [(pads[i], pads[i + 1]) for i in range(len(pads) - 2, -1, -2)]
 
 
 def channels_last(x: Tensor) -> bool:

@@ -133,12 +133,13 @@ class Draw:
         self._held: tuple[Seeds, ...] | None = None  # the `frozen_draw` blocks around, of a snapshot
 
     def only(self, start: int, stop: int) -> Draw:
-        """The draws from `start` to `stop` of this one, with what they have drawn already."""
+        """The draws from `start` to `stop`, for a forward of their own; what is drawn for the whole call is shared."""
         assert self.seeds is not None
-        given = None if self._given is None else self._given[start:stop]
-        part = Draw(None, stop - start, self.seeds.only(start, stop), given, plan=self.plan, part=self.part)
-        part.token, part._parent = self.token, (self, start)
-        return part
+        some = copy.copy(self)
+        some.count, some.seeds = stop - start, self.seeds.only(start, stop)
+        some._parent, some.outer = (self, start), None
+        some._drawn, some._ran, some._drew_rows = {}, set(), set()
+        return some
 
     def seeds_of(self, module: nn.Module) -> Seeds | None:
         """What makes `module` repeatable: this draw's own seeds, else those of the innermost `frozen_draw`."""
@@ -163,11 +164,15 @@ class Draw:
         part.plan.factors = {key: value for key, value in self.plan.factors.items() if key is module}
         return part
 
-    def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T]) -> T:
-        """What `sample(draw)` returned the first time `module` asked for `name` in this draw: tensors (K, ...)."""
-        if self._parent is not None:
+    def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T], whole: bool = False) -> T:
+        """What `sample(draw)` returned the first time `module` asked for `name` in this draw: tensors (K, ...).
+
+        Args:
+            whole: sample for all draws of the call at once, where this is a part of them: for what takes little memory.
+        """
+        if whole and self._parent is not None:
             parent, start = self._parent
-            return _rows(parent.once(module, name, sample), start, start + self.count)
+            return _rows(parent.once(module, name, sample, whole=True), start, start + self.count)
         if (module, name) not in self._drawn:
             self._drawn[module, name] = sample(self)
         result: T = self._drawn[module, name]

@@ -63,12 +63,14 @@ def _quietly() -> Iterator[None]:
 
 def folded(function: Callable[[Tensor], Tensor], input: Tensor, token: Tensor) -> Tensor:
     """Applies `function` to the input of all draws together: (K, ...), or (1, ...) where they share it, to (K, ...)."""
+    if torch.is_grad_enabled() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        raise RuntimeError("gradient checkpointing runs parts of the network again, one draw at a time")
     level = maybe_get_level(token)
     if is_batchedtensor(input) and maybe_get_level(input) == level:
         x = get_unwrapped(input).movedim(maybe_get_bdim(input), 0)
     else:
         x = input[None]
-    with temporarily_pop_interpreter_stack():
+    with temporarily_pop_interpreter_stack(), torch._C.DisableTorchFunction():  # `_Samplewise` has no say in here
         y = function(x)
     return _add_batch_dim(y, 0, level)
 

@@ -170,7 +170,7 @@ class InducingBase(DrawnInStages):
 
     def sample_u(self, draw: Draw) -> Tensor:
         """The whitened u of every draw, (K, M_out, M_in); its mean in a draw at the mean."""
-        return draw.once(self, "u", self._sample_u)
+        return draw.once(self, "u", self._sample_u, whole=True)
 
     def _sample_u(self, draw: Draw) -> Tensor:
         row, col = self.factors(draw)

@@ -45,8 +45,8 @@ class Linear(OutputFirst, nn.Linear):
         rows = input.reshape(len(input), -1, n)
         return F.linear(rows, A[:, :n], A[:, n] if self.has_bias else None)
 
-    def from_rows(self, rows: Tensor, input: Tensor) -> Tensor:
-        return rows.reshape(len(rows), *input.shape[1:-1], rows.shape[-1])
+    def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
+        return outputs.reshape(len(outputs), *input.shape[1:-1], outputs.shape[-1])
 
     def squares(self, input: Tensor) -> Tensor:
         return input.reshape(len(input), -1, self.in_features).square().sum(-1) + self.has_bias

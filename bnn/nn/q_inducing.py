@@ -199,7 +199,7 @@ class GlobalSlice(QInducing):
 
     def sample(self, layer: Any, draw: Draw) -> Tensor:
         owner: Any = self.held[0]
-        return self._slice(draw.once(owner, SHARED, owner.sample_weights).weight)
+        return self._slice(draw.once(owner, SHARED, owner.sample_weights, whole=True).weight)
 
     def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
         return torch.zeros_like(layer._lamda, dtype=at_least_float32(layer._lamda).dtype)  # the global module's

@@ -36,7 +36,13 @@ def note(layer: nn.Module, draw: Draw, like: Tensor) -> Any:
     """A record of `draw` before `layer` has drawn anything from it; None where no gradient can ask for it."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled() or draw.token is not None:
         return None
-    return _Record(draw.snapshot(layer), layer, _state(like))
+    if like.is_meta or torch._C._functorch.peek_interpreter_stack() is not None:  # no random state to tell forwards by
+        return None
+    record = _Record(draw.snapshot(layer), layer, _state(like))
+    torch.rand(
+        (), device=like.device
+    )  # so that no other run of a layer starts from the same state, seeded ones included
+    return record
 
 
 def keep(record: Any, output: Tensor) -> None:
@@ -45,8 +51,10 @@ def keep(record: Any, output: Tensor) -> None:
         return
     layer = record.layer()
     output.grad_fn.metadata["bnn"] = record  # type: ignore[index]
-    _records.setdefault(id(layer), weakref.WeakValueDictionary())[record.state] = record
-    weakref.finalize(layer, _records.pop, id(layer), None) if len(_records[id(layer)]) == 1 else None
+    if id(layer) not in _records:
+        _records[id(layer)] = weakref.WeakValueDictionary()
+        weakref.finalize(layer, _records.pop, id(layer), None)
+    _records[id(layer)][record.state] = record
 
 
 def recorded(layer: nn.Module, like: Tensor) -> Draw:

@@ -19,7 +19,13 @@ from torch import Tensor
 from bnn.functional import draws
 from bnn.functional.cost import Size, Way, cheapest
 from bnn.functional.inducing import Factors
-from bnn.functional.linalg import at_least_float32, safe_sqrt, semidefinite_cholesky, without_autocast
+from bnn.functional.linalg import (
+    at_least_float32,
+    residual_cholesky,
+    safe_sqrt,
+    semidefinite_cholesky,
+    without_autocast,
+)
 from bnn.nn.base import BayesianLayer, Rows
 from bnn.nn.draw import Draw
 
@@ -107,7 +113,7 @@ def row_output(layer: DrawnInStages, input: Tensor, draw: Draw, way: Way) -> Ten
     with without_autocast(x) if noisy else contextlib.nullcontext():  # |x|^2 - |t|^2 would cancel in half precision
         x = at_least_float32(x) if noisy else x
         y = _draw_rows(layer, x, batch, draw, way)  # (K, N, p, d_out)
-    output = layer.from_rows(y.flatten(0, 1).to(dtype), x).unflatten(0, y.shape[:2])
+    output = layer.from_rows(y.flatten(0, 1).to(dtype), rows, x).unflatten(0, y.shape[:2])
     return output if rows.batched else output[:, 0]
 
 
@@ -136,12 +142,11 @@ def _draw_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, w
         both = draws.RowNoise(noise("n", wide), noise("m", small))
         return draws.per_row_without_columns(T, layer.sample_u(draw), row, safe_sqrt(squares), b, scale, sigma, both)
 
-    inner, gram = T @ T.mT, layer.gram(x).unflatten(0, batch)
-    L = semidefinite_cholesky(gram - inner, gram)
+    L = residual_cholesky(layer.gram(x), T.flatten(0, 1)).unflatten(0, batch)  # (K or 1, N, p, p)
     if way is Way.JOINT:
         return draws.joint(T, layer.sample_columns(draw), L, scale, noise("N1", wide))
     three = draws.JointNoise(noise("N1", wide), noise("N2", wide), noise("N3", small))
-    L_T = semidefinite_cholesky(inner)
+    L_T = semidefinite_cholesky(T @ T.mT)
     return draws.joint_without_columns(T, layer.sample_u(draw), row, L, L_T, scale, sigma, three)
 
 
