@@ -152,11 +152,11 @@ def per_row_without_columns(
 
 def mean_rows(T: Tensor, C: Tensor) -> Tensor:
     """T C^T (K, N, p, d_out): one product over all rows per draw. K draws of a shared T are one product in all."""
-    k, n, p = len(C), *T.shape[1:3]
+    k, n, p, d_out = len(C), *T.shape[1:3], C.shape[1]
     if len(T) == k:
-        return (T.flatten(1, 2) @ C.mT).unflatten(1, (n, p))
+        return (T.flatten(1, 2) @ C.mT).reshape(k, n, p, d_out)
     product = T.flatten(0, 2) @ C.flatten(0, 1).mT  # (N p, K d_out)
-    return product.unflatten(1, (k, -1)).movedim(1, 0).unflatten(1, (n, p))
+    return product.reshape(n, p, k, d_out).movedim(2, 0)
 
 
 def mean_rows_without_columns(T: Tensor, u: Tensor, row: Factors, sigma: float) -> Tensor:
@@ -168,4 +168,4 @@ def _plus_product(y: Tensor, L: Tensor, N: Tensor) -> Tensor:
     """y + L N over (K, N) batches of (p, p) times (p, d_out), in one pass."""
     batch = N.shape[:2]
     L = L.expand(*batch, *L.shape[2:]).flatten(0, 1)
-    return torch.baddbmm(y.flatten(0, 1), L, N.flatten(0, 1)).unflatten(0, batch)
+    return torch.baddbmm(y.flatten(0, 1), L, N.flatten(0, 1)).reshape(N.shape)

@@ -222,7 +222,7 @@ class BayesianLayer(nn.Module):
             output = self.output(input[None], draw)[0]
             keep(record, output)
             return output
-        return folded(lambda x: self._checked(x, draw), input, draw.token)
+        return folded(lambda x: self._checked(x, draw), input, draw)
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs with weights drawn once per draw, shared by the whole batch."""
@@ -241,11 +241,19 @@ class BayesianLayer(nn.Module):
             outputs.append(self.run_each(own, self.sample_weights(part)))
         return join_draws(outputs)
 
+    def rows_in(self, draw: Draw, input: Tensor) -> Rows | None:
+        """`rows` of one draw's input, for inputs (K, ...) or (1, ...)."""
+        known, key = draw.plan.rows, (self, input.shape[1:])
+        if key not in known:
+            known[key] = self.rows(input[0])
+        rows: Rows | None = known[key]
+        return rows
+
     def _checked(self, input: Tensor, draw: Draw) -> Tensor:
         """`output`, refused before it takes place where K draws would take too much memory."""
         limit, k = draw.plan.limit, draw.count
         if limit is not None and k > 1:
-            own, rows = input[0], self.rows(input[0])
+            own, rows = input[0], self.rows_in(draw, input)
             entries = own.numel() if len(input) > 1 else 0
             if rows is not None:
                 entries += (len(own) if rows.batched else 1) * rows.number * self.d_out

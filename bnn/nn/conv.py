@@ -13,6 +13,7 @@ from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram
 from bnn.nn.base import Rows, Weights
 from bnn.nn.matrix import OutputFirst
 
+FEW_CHANNELS = 8  # too few to fill vector registers when they come last in memory
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 
 
@@ -35,25 +36,25 @@ class Convolution(OutputFirst):
 
     def run_each(self, input: Tensor, weights: Weights) -> Tensor:
         weight, bias = weights
-        k = len(weight)
+        k, first = len(weight), None if bias is None else bias[0]
         batched = input.ndim == len(self.kernel_size) + 3
-        if batched and len(input) == k and channels_last(input[0]):
-            if math.prod(self.kernel_size) == 1 and self.groups == 1 and not any(self._reversed_padding_repeated_twice):
-                return self._run_rows(input, weights)
-            weight = self.fast_layout(weight.flatten(0, 1)).unflatten(0, weight.shape[:2])
-            weights = Weights(weight, bias)
+        if not (batched and channels_last(input[0])):
+            weight = weight.contiguous()
+        elif math.prod(self.kernel_size) == self.groups == 1 and len(input) == k and not any(map(any, self._padding())):
+            return self._run_rows(input, weights)
+        else:
+            weight = self.fast_layout(weight.flatten(0, 1)).reshape(weight.shape)
         if k == 1:
-            return self.run(input[0], weight[0], None if bias is None else bias[0])[None]
-        if (
-            len(input) == 1 and self.groups == 1
-        ):  # all draws see the same input: one convolution to K times the channels
-            channels = input.ndim - len(self.kernel_size) - 2  # the dimension of channels in one draw's input
-            together = self.run(input[0], weight.flatten(0, 1), None if bias is None else bias.flatten())
-            if channels_last(together):  # (N, *space, K, c_out) in memory, to (K, N, *space, c_out)
-                last = together.movedim(1, -1).unflatten(-1, (k, -1)).movedim(-2, 0)
-                return last.contiguous().movedim(-1, 2)
-            return together.unflatten(channels, (k, -1)).movedim(channels, 0)
-        return super().run_each(input, weights)
+            return self.run(input[0], weight[0], first)[None]
+        if len(input) == 1 and self.groups == 1 and batched:
+            return self._run_shared(input[0], weight, bias)
+        return super().run_each(input, Weights(weight, bias))
+
+    def _run_shared(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """All draws see the same input (N, ...): one convolution to K times the channels."""
+        together = self.run(input, weight.flatten(0, 1), None if bias is None else bias.flatten())
+        each = together.unflatten(1, (len(weight), -1)).movedim(1, 0)  # (K, N, c_out, *space)
+        return each.movedim(2, -1).contiguous().movedim(-1, 2)  # the channels last in memory, as later layers want them
 
     def _run_rows(self, input: Tensor, weights: Weights) -> Tensor:
         """1 x 1 kernels: a product of matrices per draw, for inputs (K, N, ...) with the channels last in memory."""
@@ -68,7 +69,9 @@ class Convolution(OutputFirst):
 
     def fast_layout(self, input: Tensor) -> Tensor:
         layout = CHANNELS_LAST.get(input.ndim)
-        return input if layout is None else input.contiguous(memory_format=layout)
+        if layout is None or input.shape[1] < FEW_CHANNELS:
+            return input
+        return input.contiguous(memory_format=layout)
 
     def fast_order(self, A: Tensor) -> Tensor:
         n, channels = self.d_in - self.has_bias, self.weight_shape[1]

@@ -70,7 +70,8 @@ class Plan:
         self.limit = limit
         self.draws = draws
         self.ways: dict[nn.Module, Way] = {}
-        self.factors: dict[nn.Module, Any] = {}
+        self.factors: dict[tuple[nn.Module, bool], Any] = {}  # by layer, and whether gradients flow
+        self.rows: dict[tuple[nn.Module, torch.Size], Any] = {}  # by layer and shape of the input
 
 
 class Repeated(Exception):  # noqa: N818, the name says what happened
@@ -120,6 +121,7 @@ class Draw:
         self.plan = Plan() if plan is None else plan
         self.inputs, self.part = inputs, part
         self.token: Any = None  # set while K draws run as one pass
+        self.shared = False  # whether all draws see the same input of the layer that is running, in such a pass
         self.depth = 1  # how often the root is running: it may call itself
         self.outer: Draw | None = None
         self._parent: tuple[Draw, int] | None = None
@@ -161,7 +163,7 @@ class Draw:
         part._members, part._ran, part._drew_rows = dict(self._members), set(self._ran), set(self._drew_rows)
         part.plan = copy.copy(self.plan)
         part.plan.ways = dict(self.plan.ways)
-        part.plan.factors = {key: value for key, value in self.plan.factors.items() if key is module}
+        part.plan.factors = {key: value for key, value in self.plan.factors.items() if key[0] is module}
         return part
 
     def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T], whole: bool = False) -> T:

@@ -61,15 +61,13 @@ def _quietly() -> Iterator[None]:
         _set_vmap_fallback_warning_enabled(True)
 
 
-def folded(function: Callable[[Tensor], Tensor], input: Tensor, token: Tensor) -> Tensor:
+def folded(function: Callable[[Tensor], Tensor], input: Tensor, draw: Draw) -> Tensor:
     """Applies `function` to the input of all draws together: (K, ...), or (1, ...) where they share it, to (K, ...)."""
     if torch.is_grad_enabled() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         raise RuntimeError("gradient checkpointing runs parts of the network again, one draw at a time")
-    level = maybe_get_level(token)
-    if is_batchedtensor(input) and maybe_get_level(input) == level:
-        x = get_unwrapped(input).movedim(maybe_get_bdim(input), 0)
-    else:
-        x = input[None]
+    level = maybe_get_level(draw.token)
+    draw.shared = not (is_batchedtensor(input) and maybe_get_level(input) == level)
+    x = input[None] if draw.shared else get_unwrapped(input).movedim(maybe_get_bdim(input), 0)
     with temporarily_pop_interpreter_stack(), torch._C.DisableTorchFunction():  # `_Samplewise` has no say in here
         y = function(x)
     return _add_batch_dim(y, 0, level)
@@ -89,11 +87,11 @@ class _Samplewise(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.batch_norm and is_batchedtensor(args[0]):
-            return folded(lambda x: _batch_norm(x, *args[1:], **kwargs), args[0], self.draw.token)
+            return folded(lambda x: _batch_norm(x, *args[1:], **kwargs), args[0], self.draw)
         if func is Tensor.contiguous and kwargs and args[0].ndim in (4, 5) and is_batchedtensor(args[0]):
-            return folded(lambda x: _merged(lambda y: y.contiguous(**kwargs), x), args[0], self.draw.token)
+            return folded(lambda x: _merged(lambda y: y.contiguous(**kwargs), x), args[0], self.draw)
         if func in _SAMPLEWISE and is_batchedtensor(args[0]):
-            return folded(lambda x: _merged(lambda y: func(y, *args[1:], **kwargs), x), args[0], self.draw.token)
+            return folded(lambda x: _merged(lambda y: func(y, *args[1:], **kwargs), x), args[0], self.draw)
         if func in _VIEWS and is_batchedtensor(args[0]) and not _is_dtype(args, kwargs):
             return _reshaped(*args, **kwargs)
         return func(*args, **kwargs)

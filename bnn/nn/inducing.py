@@ -30,6 +30,7 @@ from bnn.nn.options import Options, check_bool, check_choice, check_positive, ch
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
 from bnn.nn.ways import DrawnInStages, choose, row_output
 
+COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
 
@@ -132,16 +133,14 @@ class InducingBase(DrawnInStages):
 
     def factors(self, draw: Draw | None = None) -> tuple[Factors, Factors]:
         """The factors of rows and columns: where gradients flow once per call, else once per value of parameters."""
-        sources = (self.z_row, self._d_row, self.z_col, self._d_col)
-        if not torch.is_grad_enabled() or not any(source.requires_grad for source in sources):
-            return self.cache.get(sources, self._factorise)
-        draw = open_now() if draw is None else draw
-        if draw is None:
-            return self._factorise()
-        known = draw.plan.factors
-        if self not in known:
-            known[self] = self._factorise()
-        factors: tuple[Factors, Factors] = known[self]
+        draw, key = open_now() if draw is None else draw, (self, torch.is_grad_enabled())
+        factors: tuple[Factors, Factors] | None = None if draw is None else draw.plan.factors.get(key)
+        if factors is None:
+            sources = (self.z_row, self._d_row, self.z_col, self._d_col)
+            flows = key[1] and any(source.requires_grad for source in sources)
+            factors = self._factorise() if flows else self.cache.get(sources, self._factorise)
+            if draw is not None:
+                draw.plan.factors[key] = factors
         return factors
 
     def reset_cache(self) -> None:
@@ -180,6 +179,11 @@ class InducingBase(DrawnInStages):
 
     def sample_columns(self, draw: Draw) -> Tensor:
         """The first stage C of every draw, (K, d_out, M_in)."""
+        draws = draw.plan.draws or draw.count
+        small = draws * self.d_out * len(self.z_col) * 4 <= COLUMN_BYTES
+        return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
+
+    def _sample_columns(self, draw: Draw) -> Tensor:
         (row, col), u, sigma = self.factors(draw), self.sample_u(draw), self.prior_sd()
         with without_autocast(self.z_row):
             if not self.noisy(draw):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from bnn.functional.linalg import (
 )
 from bnn.nn.base import BayesianLayer, Rows
 from bnn.nn.draw import Draw
+
+BLOCK_BYTES = 2**22  # of outputs drawn at a time
 
 PER_ROW = [Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS]
 JOINT = [Way.JOINT, Way.JOINT_WITHOUT_COLUMNS]
@@ -67,19 +70,19 @@ class DrawnInStages(BayesianLayer):
 
 def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
     """The cheapest way that keeps the guarantee; decided once for all draws and batches of a `predict`."""
-    rows = layer.rows(input[0])
+    known = draw.plan.ways.get(layer)
+    if known is not None and draw.plan.restarts and not layer.repeats:
+        return known
+    rows = layer.rows_in(draw, input)
     if rows is None or not rows.whole:
         return Way.DENSE
     inputs = input.shape[1] if rows.batched else 1
     ways = allowed(layer, rows, inputs, draw)
-    known = draw.plan.ways.get(layer)
-    if known in ways:
-        return known
     (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
     count = draw.plan.draws or draw.count
-    shared, noisy = len(input) == 1 and count > 1, layer.noisy(draw)
+    shared, noisy = draw.shared, layer.noisy(draw)
     size = Size(count, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, noisy)
-    draw.plan.ways[layer] = cheapest(ways, size)
+    draw.plan.ways[layer] = cheapest(ways, size) if known not in ways else known
     return draw.plan.ways[layer]
 
 
@@ -99,7 +102,7 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> list[W
 
 def row_output(layer: DrawnInStages, input: Tensor, draw: Draw, way: Way) -> Tensor:
     """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
-    rows = layer.rows(input[0])
+    rows = layer.rows_in(draw, input)
     assert rows is not None
     noisy = layer.noisy(draw)
     if noisy:
@@ -112,42 +115,79 @@ def row_output(layer: DrawnInStages, input: Tensor, draw: Draw, way: Way) -> Ten
     dtype = _output_dtype(x)
     with without_autocast(x) if noisy else contextlib.nullcontext():  # |x|^2 - |t|^2 would cancel in half precision
         x = at_least_float32(x) if noisy else x
-        y = _draw_rows(layer, x, batch, draw, way)  # (K, N, p, d_out)
-    output = layer.from_rows(y.flatten(0, 1).to(dtype), rows, x).unflatten(0, y.shape[:2])
+        y = _noisy_rows(layer, x, batch, draw, way) if noisy else _mean_rows(layer, x, batch, draw, way)
+    output = layer.from_rows(y.flatten(0, 1).to(dtype), rows, x)
+    output = output.reshape(*y.shape[:2], *output.shape[1:])
     return output if rows.batched else output[:, 0]
 
 
-def _draw_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, way: Way) -> Tensor:
-    """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K N, ...), or (N, ...)."""
+def _mean_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, way: Way) -> Tensor:
+    """Outputs (K, N, p, d_out) where W is a function of u: with C, or through the inducing rows."""
+    row, col = layer.factors(draw)
+    T = _project(layer, x, col.A.to(x.dtype), batch)
+    if way is Way.PER_ROW:
+        return draws.mean_rows(T, layer.sample_columns(draw).to(T.dtype))
+    row = row._replace(A=row.A.to(T.dtype))
+    return draws.mean_rows_without_columns(T, layer.sample_u(draw).to(T.dtype), row, layer.prior_sd())
+
+
+def _noisy_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, way: Way) -> Tensor:
+    """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K N, ...), or (N, ...): outputs (K, N, p, d_out)."""
     (row, col), sigma = layer.factors(draw), layer.prior_sd()
-    T = layer.project(x, col.A.to(x.dtype)).unflatten(0, batch)  # (K or 1, N, p, M_in)
-    if not layer.noisy(draw):
-        if way is Way.PER_ROW:
-            return draws.mean_rows(T, layer.sample_columns(draw).to(T.dtype))
-        row = row._replace(A=row.A.to(T.dtype))
-        return draws.mean_rows_without_columns(T, layer.sample_u(draw).to(T.dtype), row, sigma)
-
     scale = layer.lamda() * sigma  # type: ignore[operator]
-    inputs, p = T.shape[1:3]
-    wide, small = (inputs, p, layer.d_out), (inputs, p, len(row.A))
-
-    def noise(name: str, shape: tuple[int, ...]) -> Tensor:
-        return draw.normals(layer, name, *shape, like=T, by_input=True)
-
+    T = _project(layer, x, col.A, batch)  # (K or 1, N, p, M_in)
+    with_columns = way in (Way.PER_ROW, Way.JOINT)
+    C_or_u = layer.sample_columns(draw) if with_columns else layer.sample_u(draw)
     if way in PER_ROW:
-        squares = layer.squares(x).unflatten(0, batch)  # |x|^2, (K or 1, N, p)
-        b = safe_sqrt(squares - T.square().sum(-1))
-        if way is Way.PER_ROW:
-            return draws.per_row(T, layer.sample_columns(draw), b, scale, noise("n", wide))
-        both = draws.RowNoise(noise("n", wide), noise("m", small))
-        return draws.per_row_without_columns(T, layer.sample_u(draw), row, safe_sqrt(squares), b, scale, sigma, both)
+        squares = layer.squares(x).reshape(T.shape[:3])  # |x|^2
+        a, b = safe_sqrt(squares), safe_sqrt(squares - T.square().sum(-1))
+    else:
+        L = residual_cholesky(layer.gram(x), T.flatten(0, 1)).reshape(*T.shape[:3], T.shape[2])
+        L_T = None if with_columns else semidefinite_cholesky(T @ T.mT)
 
-    L = residual_cholesky(layer.gram(x), T.flatten(0, 1)).unflatten(0, batch)  # (K or 1, N, p, p)
-    if way is Way.JOINT:
-        return draws.joint(T, layer.sample_columns(draw), L, scale, noise("N1", wide))
-    three = draws.JointNoise(noise("N1", wide), noise("N2", wide), noise("N3", small))
-    L_T = semidefinite_cholesky(T @ T.mT)
-    return draws.joint_without_columns(T, layer.sample_u(draw), row, L, L_T, scale, sigma, three)
+    def some(part: slice, number: int) -> Tensor:
+        """The outputs of some inputs, with noise of their own."""
+        t = T[:, part]
+
+        def noise(name: str, width: int) -> Tensor:
+            return draw.normals(layer, f"{name} {number}", *t.shape[1:3], width, like=T, by_input=True)
+
+        wide, thin = layer.d_out, len(row.A)
+        match way:
+            case Way.PER_ROW:
+                return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
+            case Way.PER_ROW_WITHOUT_COLUMNS:
+                both = draws.RowNoise(noise("n", wide), noise("m", thin))
+                return draws.per_row_without_columns(t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both)
+            case Way.JOINT:
+                return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
+        three = draws.JointNoise(noise("N1", wide), noise("N2", wide), noise("N3", thin))
+        assert L_T is not None
+        return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, three)
+
+    return _in_blocks(some, T.shape[1], draw.count * T.shape[2] * layer.d_out * T.element_size())
+
+
+def _in_blocks(some: Callable[[slice, int], Tensor], inputs: int, size: int) -> Tensor:
+    """`some` of all inputs, of `size` bytes each; without gradients a few at a time, so that noise stays in caches."""
+    step = max(1, BLOCK_BYTES // max(1, size))
+    if torch.is_grad_enabled() or step >= inputs:
+        return some(slice(None), 0)
+    whole: Tensor | None = None
+    for number, start in enumerate(range(0, inputs, step)):
+        part = slice(start, min(start + step, inputs))
+        block = some(part, number)
+        if whole is None:
+            whole = block.new_empty(len(block), inputs, *block.shape[2:])
+        whole[:, part] = block
+    assert whole is not None
+    return whole
+
+
+def _project(layer: DrawnInStages, x: Tensor, A: Tensor, batch: torch.Size) -> Tensor:
+    """T = X A^T, (K or 1, N, p, M_in)."""
+    T = layer.project(x, A)
+    return T.reshape(*batch, *T.shape[1:])
 
 
 def _output_dtype(x: Tensor) -> torch.dtype:
