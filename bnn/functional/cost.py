@@ -57,7 +57,7 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
     project = prices.multiply * inputs * p * d_in * m_in
     columns = k * d_out * m_in * (prices.multiply * m_out)
     if size.residual:
-        columns += k * d_out * m_in * (prices.normal + 2 * prices.multiply * m_out)
+        columns += k * d_out * m_in * (prices.normal + prices.multiply * m_out)
     mean = prices.multiply * k * n * p * m_in * d_out
     through_rows = prices.multiply * k * n * p * m_out * (m_in + d_out)
     normals = (prices.normal + prices.entry) * k * n * p * d_out

@@ -2,11 +2,12 @@
 
 W splits into two stages, U_c given u and W given U_c, which is where the cost splits:
 
-    C = sigma [ A_r^T u + lamda (E2 - A_r^T (A_r E2 + R_r E3)) ]        `draw_columns`
-    W = C A_c + lamda sigma (E1 - (E1 A_c^T + E4 R_c^T) A_c)            `draw_dense`
+    C = sigma [ A_r^T u + lamda F_r E2 ]        `draw_columns`
+    W = C A_c + lamda sigma E1 F_c^T            `draw_dense`
 
-The covariances add up: P_c (x) (I - P_r) + (I - P_c) (x) I = I - P_c (x) P_r. A layer that only needs its outputs never
-builds W. For the rows X (p, d_in) of one input and T = X A_c^T (p, M_in), given C,
+where F F^T = I - P (`bnn.functional.inducing`). The covariances add up: P_c (x) (I - P_r) + (I - P_c) (x) I =
+I - P_c (x) P_r. A layer that only needs its outputs never builds W. For the rows X (p, d_in) of one input and
+T = X A_c^T (p, M_in), given C,
 
     Y = T C^T + residual,   residual columns ~ N(0, lamda^2 sigma^2 (X X^T - T T^T))
 
@@ -27,23 +28,7 @@ import torch
 from torch import Tensor
 
 from bnn.functional.gaussian import standard_normal
-from bnn.functional.inducing import Factors
-
-Shapes = dict[str, tuple[int, ...]]
-
-
-class ColumnNoise(NamedTuple):
-    """Noise of the first stage, U_c given u."""
-
-    E2: Tensor  # (..., d_out, M_in)
-    E3: Tensor  # (..., M_out, M_in)
-
-
-class DenseNoise(NamedTuple):
-    """Noise of the second stage, W given U_c."""
-
-    E1: Tensor  # (..., d_out, d_in)
-    E4: Tensor  # (..., d_out, M_in)
+from bnn.functional.inducing import Factors, without_projection
 
 
 class JointNoise(NamedTuple):
@@ -51,7 +36,6 @@ class JointNoise(NamedTuple):
 
     N1: Tensor  # (..., p, d_out)
     N2: Tensor  # (..., p, d_out)
-    N3: Tensor  # (..., p, M_out)
 
 
 class RowNoise(NamedTuple):
@@ -61,51 +45,35 @@ class RowNoise(NamedTuple):
     m: Tensor  # (..., p, M_out)
 
 
-def column_shapes(row: Factors, col: Factors) -> Shapes:
-    """Shapes of the noise of `draw_columns`."""
-    (m_out, d_out), m_in = row.A.shape, len(col.A)
-    return {"E2": (d_out, m_in), "E3": (m_out, m_in)}
+def column_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> Tensor:
+    """Noise E2 (..., d_out, M_in) for `draw_columns`."""
+    return standard_normal(*batch, row.A.shape[1], len(col.A), like=row.A, generator=generator)
 
 
-def dense_shapes(row: Factors, col: Factors) -> Shapes:
-    """Shapes of the noise of `draw_dense`."""
-    d_out, (m_in, d_in) = row.A.shape[1], col.A.shape
-    return {"E1": (d_out, d_in), "E4": (d_out, m_in)}
+def dense_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> Tensor:
+    """Noise E1 (..., d_out, d_in) for `draw_dense`."""
+    return standard_normal(*batch, row.A.shape[1], col.A.shape[1], like=row.A, generator=generator)
 
 
-def column_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> ColumnNoise:
-    """Noise for `draw_columns`, with leading batch dimensions."""
-    shapes = column_shapes(row, col).values()
-    return ColumnNoise(*(standard_normal(*batch, *s, like=row.A, generator=generator) for s in shapes))
-
-
-def dense_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> DenseNoise:
-    """Noise for `draw_dense`, with leading batch dimensions."""
-    shapes = dense_shapes(row, col).values()
-    return DenseNoise(*(standard_normal(*batch, *s, like=row.A, generator=generator) for s in shapes))
-
-
-def draw_columns(u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, noise: ColumnNoise | None) -> Tensor:
+def draw_columns(u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, E2: Tensor | None) -> Tensor:
     """First stage: C (..., d_out, M_in), the inducing columns given u, which identify the draw.
 
-    C = sigma [ A_r^T u + lamda (E2 - A_r^T (A_r E2 + R_r E3)) ],   without noise C = sigma A_r^T u
+    C = sigma [ A_r^T u + lamda F_r E2 ],   F_r E2 = E2 - A_r^T G_r A_r E2,   without noise C = sigma A_r^T u
     """
-    if noise is None:
+    if E2 is None:
         return sigma * (row.A.mT @ u)
-    E2, E3 = noise
-    return sigma * (lamda * E2 + row.A.mT @ (u - lamda * (row.A @ E2 + row.R @ E3)))
+    return sigma * (lamda * E2 + row.A.mT @ (u - lamda * (row.G @ (row.A @ E2))))
 
 
-def draw_dense(C: Tensor, col: Factors, lamda: Tensor | float, sigma: float, noise: DenseNoise | None) -> Tensor:
+def draw_dense(C: Tensor, col: Factors, lamda: Tensor | float, sigma: float, E1: Tensor | None) -> Tensor:
     """Way 1. Second stage: the weight matrix W (..., d_out, d_in) given C.
 
-    W = C A_c + lamda sigma (E1 - (E1 A_c^T + E4 R_c^T) A_c),   without noise W = C A_c
+    W = C A_c + lamda sigma E1 F_c^T,   E1 F_c^T = E1 - E1 A_c^T G_c^T A_c,   without noise W = C A_c
     """
-    if noise is None:
+    if E1 is None:
         return C @ col.A
-    E1, E4 = noise
     scale = lamda * sigma
-    projected = C - scale * (E1 @ col.A.mT + E4 @ col.R.mT)
+    projected = C - scale * (E1 @ col.A.mT @ col.G.mT)
     return torch.addcmul(projected @ col.A, E1, torch.as_tensor(scale, dtype=E1.dtype, device=E1.device))
 
 
@@ -123,11 +91,11 @@ def joint_without_columns(
 ) -> Tensor:
     """Way 3. Both stages on the rows, for few rows: L_T L_T^T = T T^T.
 
-    Y = sigma T u^T A_r + lamda sigma [ L N1 + L_T (N2 - (N2 A_r^T + N3 R_r^T) A_r) ]
+    Y = sigma T u^T A_r + lamda sigma [ L N1 + L_T N2 F_r^T ]
     """
-    N1, N2, N3 = noise
-    second = N2 - (N2 @ row.A.mT + N3 @ row.R.mT) @ row.A
-    return mean_rows_without_columns(T, u, row, sigma) + scale * (L @ N1 + L_T @ second)
+    N1, N2 = noise
+    mean = mean_rows_without_columns(T, u, row, sigma)
+    return mean + scale * (L @ N1 + L_T @ without_projection(N2, row))
 
 
 def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -> Tensor:

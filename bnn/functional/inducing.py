@@ -5,6 +5,9 @@ in the whitened u ~ N(0, I) with U = L_r u L_c^T; per side, with Z (M, d) and D 
 
     Psi = Z Z^T + D^2,   L = chol(Psi),   A = L^-1 Z (M, d),   R = L^-1 D (M, M),   A A^T + R R^T = I
 
+With P = A^T A, a root of I - P is F = I - A^T G A for G = (I + R)^-1: from G^-1 G^-T = I + R + R^T + R R^T follows
+G + G^T - G A A^T G^T = I, hence F F^T = I - P. R is a triangle with a positive diagonal, so G is cheap and harmless.
+
     E[W|u]       = sigma A_r^T u A_c
     Cov[vec W|u] = lamda^2 sigma^2 (I - P_c (x) P_r),   P = A^T A,   vec stacks columns
 
@@ -28,6 +31,7 @@ class Factors(NamedTuple):
     A: Tensor  # (M, d)
     R: Tensor  # (M, M)
     L: Tensor  # (M, M), lower triangular
+    G: Tensor  # (M, M), lower triangular
 
 
 def factor(z: Tensor, d: Tensor, name: str = "Psi") -> Factors:
@@ -44,7 +48,14 @@ def factor(z: Tensor, d: Tensor, name: str = "Psi") -> Factors:
         psi = z @ z.mT + torch.diag(d.square())
         L = safe_cholesky(psi, name)
         inverse = inverse_tril(L)
-        return Factors(*(part.to(dtype) for part in (inverse @ z, inverse * d, L)))
+        R = inverse * d
+        G = inverse_tril(R + torch.eye(R.shape[-1], dtype=R.dtype, device=R.device))
+        return Factors(*(part.to(dtype) for part in (inverse @ z, R, L, G)))
+
+
+def without_projection(E: Tensor, side: Factors) -> Tensor:
+    """E F^T = E - E A^T G^T A for rows E (..., d): standard normal rows get the covariance I - P."""
+    return E - (E @ side.A.mT @ side.G.mT) @ side.A
 
 
 def conditional_mean(u: Tensor, row: Factors, col: Factors, sigma: float) -> Tensor:

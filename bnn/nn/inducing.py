@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 
 from bnn.functional.cost import Way
-from bnn.functional.draws import (
-    ColumnNoise,
-    DenseNoise,
-    Shapes,
-    column_shapes,
-    dense_shapes,
-    draw_columns,
-    draw_dense,
-)
+from bnn.functional.draws import draw_columns, draw_dense
 from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
@@ -188,28 +180,22 @@ class InducingBase(DrawnInStages):
         with without_autocast(self.z_row):
             if not self.noisy(draw):
                 return draw_columns(u, row, 0.0, sigma, None)
-            noise = ColumnNoise(**self._noise(draw, "columns", column_shapes(row, col)))
-            return draw_columns(u, row, self._lamda_now(), sigma, noise)
+            E2 = draw.normals(self, "columns", self.d_out, len(col.A), like=row.A)
+            return draw_columns(u, row, self._lamda_now(), sigma, E2)
 
     def sample_weights(self, draw: Draw) -> Weights:
-        (row, col), C, sigma = self.factors(draw), self.sample_columns(draw), self.prior_sd()
+        col, C, sigma = self.factors(draw)[1], self.sample_columns(draw), self.prior_sd()
         fast = draw.token is not None
         if fast:  # the noise does not mind, and the weights need not be rearranged
             col = col._replace(A=self.fast_order(col.A))
         with without_autocast(self.z_row):
             if self.noisy(draw):
-                noise = DenseNoise(**self._noise(draw, "weights", dense_shapes(row, col)))
-                W = draw_dense(C, col, self._lamda_now(), sigma, noise)
+                E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
+                W = draw_dense(C, col, self._lamda_now(), sigma, E1)
             else:
                 W = draw_dense(C, col, 0.0, sigma, None)
             W = W.to(self.z_row.dtype)
             return self.from_fast_order(W) if fast else self.from_matrix(W)
-
-    def _noise(self, draw: Draw, name: str, shapes: Shapes) -> dict[str, Tensor]:
-        """Noise tensors (K, *shape), drawn in one go."""
-        sizes = [math.prod(shape) for shape in shapes.values()]
-        parts = draw.normals(self, name, sum(sizes), like=at_least_float32(self.z_row)).split(sizes, dim=1)
-        return {key: part.unflatten(1, shape) for (key, shape), part in zip(shapes.items(), parts, strict=True)}
 
     def _lamda_now(self) -> Tensor:
         lamda = self.lamda()

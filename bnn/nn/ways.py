@@ -152,18 +152,18 @@ def _noisy_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, 
         def noise(name: str, width: int) -> Tensor:
             return draw.normals(layer, f"{name} {number}", *t.shape[1:3], width, like=T, by_input=True)
 
-        wide, thin = layer.d_out, len(row.A)
+        wide = layer.d_out
         match way:
             case Way.PER_ROW:
                 return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
             case Way.PER_ROW_WITHOUT_COLUMNS:
-                both = draws.RowNoise(noise("n", wide), noise("m", thin))
+                both = draws.RowNoise(noise("n", wide), noise("m", len(row.A)))
                 return draws.per_row_without_columns(t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both)
             case Way.JOINT:
                 return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
-        three = draws.JointNoise(noise("N1", wide), noise("N2", wide), noise("N3", thin))
+        pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
         assert L_T is not None
-        return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, three)
+        return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
 
     return _in_blocks(some, T.shape[1], draw.count * T.shape[2] * layer.d_out * T.element_size())
 
