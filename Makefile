@@ -1,12 +1,14 @@
 # Two commands for newcomers: `make demo` and `make test`. Each makes .venv if there is none.
 PYTHON ?= python3
 BIN := .venv/bin
+DEVICE ?= cpu
 STAMP := .venv/.installed
 
-.PHONY: help demo test check format lint types fast install clean
+.PHONY: help demo bench test check format lint types fast install clean
 
 help:
 	@echo "make demo    train a network and its inducing-weight twin on handwritten digits and compare them"
+	@echo "make bench   time K draws against K plain passes and the paper's way (about 25 minutes; DEVICE=cuda for a GPU)"
 	@echo "make test    lint, types and every test"
 	@echo "make check   the same with the fast tests only, after formatting"
 
@@ -20,6 +22,13 @@ install: $(STAMP)
 
 demo: install
 	$(BIN)/python examples/demo.py
+
+bench: install
+	$(BIN)/python benchmarks/ways.py --device $(DEVICE)
+	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/scaling.py --device $(DEVICE)
+	$(BIN)/python benchmarks/report.py
 
 test: install lint types
 	$(BIN)/python -m pytest -n 2

@@ -112,7 +112,8 @@ def predict(
             return prediction
         if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
             raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
-        return prediction._replace(samples=outputs)
+        prediction.samples = outputs
+        return prediction
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:

@@ -174,7 +174,13 @@ def test_partial_conversion_touches_nothing_else() -> None:
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert all(key.startswith("4") or key == "|attributes" for key in changed)
     root = {key for key, value in after["|attributes"].items() if before["|attributes"].get(key) != value}
-    assert root == {"_draw_hooks", "_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called"}
+    assert root == {
+        "_draw_hooks",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_forward_pre_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+    }
     assert bayesian(net) == ["4"]
 
 

@@ -102,7 +102,7 @@ def positive(raw: Tensor, cap: float | None = None) -> Tensor:
     tensor([True])
     """
     raw, cap = at_least_float32(raw), math.inf if cap is None else cap
-    if not (torch.is_grad_enabled() and raw.requires_grad) and not torch.compiler.is_compiling():
+    if not (torch.is_grad_enabled() and raw.requires_grad):
         return _Positive.forward(raw, cap)
     result: Tensor = _Positive.apply(raw, cap)  # type: ignore[no-untyped-call]
     return result

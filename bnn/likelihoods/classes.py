@@ -17,13 +17,16 @@ from bnn.nn.options import check_positive
 _LOG_OF_ZERO = -1e4  # finite, and exp of it is 0 in every type: p log p stays 0 where p is
 
 
-class ClassPrediction(NamedTuple):
-    """What K draws say about classes; the last three in nats."""
-
+class _ClassPrediction(NamedTuple):
     probs: Tensor  # mean over the draws: (N, C, ...), or the shape of the logits for labels that are 0 or 1
     total: Tensor  # entropy of `probs`: (N, ...) without the class dimension, or one per label
     aleatoric: Tensor  # mean entropy of the draws: ambiguity that more data would not remove
     epistemic: Tensor  # mutual information, total - aleatoric >= 0: how much the draws disagree
+
+
+class ClassPrediction(_ClassPrediction):
+    """What K draws say about classes: `probs`, and total, aleatoric and epistemic uncertainty in nats."""
+
     samples: Tensor | None = None  # the outputs (K, N, C, ...) of the draws, where asked for
 
 

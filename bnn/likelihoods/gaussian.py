@@ -16,13 +16,16 @@ from bnn.nn.options import check_bool, check_positive
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class RegressionPrediction(NamedTuple):
-    """What K draws say about real numbers, all (N, ...); the last three are variances."""
-
+class _RegressionPrediction(NamedTuple):
     mean: Tensor
     total: Tensor  # aleatoric + epistemic
     aleatoric: Tensor  # mean variance of the noise
     epistemic: Tensor  # variance, over the draws, of the mean
+
+
+class RegressionPrediction(_RegressionPrediction):
+    """What K draws say about real numbers: `mean`, and total, aleatoric and epistemic variance, all (N, ...)."""
+
     samples: Tensor | None = None  # the outputs (K, N, ...) of the draws, where asked for
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from dense_oracle import (
@@ -22,12 +24,8 @@ from dense_oracle import (
 from torch import Tensor
 
 from bnn.functional.draws import (
-    ColumnNoise,
-    DenseNoise,
     column_noise,
-    column_shapes,
     dense_noise,
-    dense_shapes,
     draw_columns,
     draw_dense,
     mean_rows,
@@ -41,38 +39,42 @@ def sides(case: Case) -> tuple[Factors, Factors]:
 
 
 def noise_shapes(case: Case) -> dict[str, tuple[int, int]]:
-    (m_out, d_out), (m_in, d_in) = case.z_row.shape, case.z_col.shape
-    return {"E1": (d_out, d_in), "E2": (d_out, m_in), "E3": (m_out, m_in), "E4": (d_out, m_in)}
+    d_out, (m_in, d_in) = case.z_row.shape[1], case.z_col.shape
+    return {"E1": (d_out, d_in), "E2": (d_out, m_in)}
 
 
-def two_stages(case: Case) -> Sampler:
-    """W as a function of the noise of both stages; the noise may bring its own u."""
-    row, col = sides(case)
+def two_stages(case: Case, given: tuple[Factors, Factors] | None = None) -> Sampler:
+    """W as a function of the noise of both stages, by other factors if given; the noise may bring its own u."""
+    row, col = sides(case) if given is None else given
 
     def draw(noise: Noise) -> Tensor:
         u, lamda, sigma = noise.get("u", case.u), case.lamda, case.sigma
-        C = draw_columns(u, row, lamda, sigma, ColumnNoise(noise["E2"], noise["E3"]))
-        return draw_dense(C, col, lamda, sigma, DenseNoise(noise["E1"], noise["E4"]))
+        C = draw_columns(u, row, lamda, sigma, noise["E2"])
+        return draw_dense(C, col, lamda, sigma, noise["E1"])
 
     return draw
 
 
 def terms_of(case: Case) -> dict[str, Sampler]:
-    """The noise terms of both stages one by one; E1 and E2 have two each."""
-    (A_r, R_r, _), (A_c, R_c, _) = sides(case)
+    """The noise terms of both stages one by one, two each."""
+    (A_r, R_r, *_), (A_c, R_c, *_) = sides(case)
+    G_r, G_c = (torch.linalg.inv(torch.eye(len(R), dtype=torch.double) + R) for R in (R_r, R_c))
     scale = case.lamda * case.sigma
     return {
         "E1": lambda noise: scale * noise["E1"],
-        "E1 A_c^T": lambda noise: -scale * noise["E1"] @ A_c.T @ A_c,
-        "E4 R_c^T": lambda noise: -scale * noise["E4"] @ R_c.T @ A_c,
+        "E1 A_c^T G_c^T": lambda noise: -scale * noise["E1"] @ A_c.T @ G_c.T @ A_c,
         "E2": lambda noise: scale * noise["E2"] @ A_c,
-        "A_r E2": lambda noise: -scale * A_r.T @ A_r @ noise["E2"] @ A_c,
-        "R_r E3": lambda noise: -scale * A_r.T @ R_r @ noise["E3"] @ A_c,
+        "G_r A_r E2": lambda noise: -scale * A_r.T @ G_r @ A_r @ noise["E2"] @ A_c,
     }
 
 
-TERMS = ["E1", "E1 A_c^T", "E4 R_c^T", "E2", "A_r E2", "R_r E3"]
-BLOCKS = ["E1", "E2", "E3", "E4"]
+TERMS = ["E1", "E1 A_c^T G_c^T", "E2", "G_r A_r E2"]
+BLOCKS = ["E1", "E2"]
+WRONG: dict[str, Callable[[Factors], Tensor]] = {
+    "identity": lambda side: torch.eye(len(side.G), dtype=torch.double),
+    "transpose": lambda side: side.G.mT,
+    "inverse": lambda side: torch.linalg.inv(side.G),
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -99,6 +101,17 @@ def test_exactness_fails_without_a_term(shape: tuple[int, int, int, int], name: 
     assert worst_error(moments, dense_conditional(case)) > 1e5 * EXACT
 
 
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("side", [0, 1], ids=["row", "col"])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if 1 not in shape])  # F is symmetric for M = 1 or d = 1
+def test_exactness_fails_with_another_g(shape: tuple[int, int, int, int], side: int, wrong: str) -> None:
+    case = make_case(*shape)
+    factors = list(sides(case))
+    factors[side] = factors[side]._replace(G=WRONG[wrong](factors[side]))
+    moments = linear_moments(two_stages(case, (factors[0], factors[1])), noise_shapes(case))
+    assert worst_error(moments, dense_conditional(case)) > 1e5 * EXACT
+
+
 def test_the_terms_are_all_there_is() -> None:
     case = make_case(4, 5, 2, 3)
     noise = {name: torch.randn(shape, dtype=torch.double) for name, shape in noise_shapes(case).items()}
@@ -112,7 +125,7 @@ DRAWS = 200_000
 
 def random_noise(case: Case) -> Noise:
     row, col = sides(case)
-    return column_noise(row, col, DRAWS)._asdict() | dense_noise(row, col, DRAWS)._asdict()
+    return {"E1": dense_noise(row, col, DRAWS), "E2": column_noise(row, col, DRAWS)}
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 2, 3), (2, 3, 2, 3), (2, 2, 3, 4)])
@@ -136,8 +149,10 @@ def test_noise_has_the_stated_shapes_and_repeats_with_its_generator() -> None:
     def noise() -> Noise:
         row, col = sides(case)
         generator = torch.Generator().manual_seed(3)
-        first, second = (make(row, col, 7, 2, generator=generator) for make in (column_noise, dense_noise))
-        return first._asdict() | second._asdict()
+        return {
+            "E1": dense_noise(row, col, 7, 2, generator=generator),
+            "E2": column_noise(row, col, 7, 2, generator=generator),
+        }
 
     once, again = noise(), noise()
     for name, shape in noise_shapes(case).items():
@@ -169,17 +184,11 @@ def test_gradients_of_the_draw(shape: tuple[int, int, int, int]) -> None:
 
     def draw(z_row: Tensor, d_row: Tensor, z_col: Tensor, d_col: Tensor, u: Tensor, lamda: Tensor) -> Tensor:
         row, col = factor(z_row, d_row), factor(z_col, d_col)
-        C = draw_columns(u, row, lamda, case.sigma, ColumnNoise(noise["E2"], noise["E3"]))
-        return draw_dense(C, col, lamda, case.sigma, DenseNoise(noise["E1"], noise["E4"]))
+        C = draw_columns(u, row, lamda, case.sigma, noise["E2"])
+        return draw_dense(C, col, lamda, case.sigma, noise["E1"])
 
     inputs = [part.requires_grad_() for part in (*case[:5], torch.tensor(case.lamda, dtype=torch.double))]
     assert torch.autograd.gradcheck(draw, inputs)
-
-
-def test_the_stated_shapes_are_those_of_the_noise() -> None:
-    case = make_case(4, 5, 2, 3)
-    row, col = sides(case)
-    assert column_shapes(row, col) | dense_shapes(row, col) == noise_shapes(case)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -196,7 +205,7 @@ def test_many_draws_at_once_are_one_by_one() -> None:
     """u and noise with K draws in front; each draw reads its own."""
     case = make_case(4, 5, 2, 3)
     row, col = sides(case)
-    noise = column_noise(row, col, 3)._asdict() | dense_noise(row, col, 3)._asdict()
+    noise = {"E1": dense_noise(row, col, 3), "E2": column_noise(row, col, 3)}
     u = torch.randn(3, 2, 3, dtype=torch.double)
     together = two_stages(case)(noise | {"u": u})
     for k in range(3):
@@ -207,7 +216,7 @@ def test_many_draws_at_once_are_one_by_one() -> None:
 def test_lamda_may_be_a_number_or_a_tensor() -> None:
     case = make_case(4, 5, 2, 3)
     row, col = sides(case)
-    noise = column_noise(row, col)._asdict() | dense_noise(row, col)._asdict()
+    noise = {"E1": dense_noise(row, col), "E2": column_noise(row, col)}
     tensor = two_stages(case._replace(lamda=torch.tensor(case.lamda, dtype=torch.double)))(noise)
     torch.testing.assert_close(two_stages(case)(noise), tensor)
 

@@ -17,7 +17,7 @@ from dense_oracle import EXACT, SHAPES, Case, Noise, condition, linear_moments, 
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from bnn.functional.draws import ColumnNoise, DenseNoise, draw_columns, draw_dense
+from bnn.functional.draws import draw_columns, draw_dense
 from bnn.functional.inducing import factor, rescaling_kl
 
 POINTS = 3  # inputs
@@ -45,9 +45,9 @@ def test_second_stage_is_the_sparse_gp_conditional(shape: tuple[int, int, int, i
     col = factor(case.z_col, case.d_col)
 
     def outputs(noise: Noise) -> Tensor:
-        return draw_dense(C, col, 1.0, case.sigma, DenseNoise(noise["E1"], noise["E4"])) @ X
+        return draw_dense(C, col, 1.0, case.sigma, noise["E1"]) @ X
 
-    moments = linear_moments(outputs, {"E1": (d_out, d_in), "E4": (d_out, m_in)})
+    moments = linear_moments(outputs, {"E1": (d_out, d_in)})
     assert worst_error(moments, sparse_gp(case, X, U_c)) < EXACT
 
 
@@ -55,18 +55,18 @@ def test_second_stage_is_the_sparse_gp_conditional(shape: tuple[int, int, int, i
 def test_first_stage_projects_the_inducing_outputs(shape: tuple[int, int, int, int]) -> None:
     """U_c | U = MN(sigma Z_r^T Psi_r^-1 U, sigma^2 (I - Z_r^T Psi_r^-1 Z_r), Psi_c), as in the paper."""
     case = make_case(*shape)
-    d_out, _, m_out, m_in = shape
+    d_out, _, _, m_in = shape
     psi_row, psi_col = psi(case.z_row, case.d_row), psi(case.z_col, case.d_col)
     L_row, L_col = torch.linalg.cholesky(psi_row), torch.linalg.cholesky(psi_col)
     row = factor(case.z_row, case.d_row)
 
     def inducing_outputs(noise: Noise) -> Tensor:
-        return draw_columns(case.u, row, 1.0, case.sigma, ColumnNoise(noise["E2"], noise["E3"])) @ L_col.T
+        return draw_columns(case.u, row, 1.0, case.sigma, noise["E2"]) @ L_col.T
 
     gain = case.z_row.T @ torch.linalg.inv(psi_row)
     mean = case.sigma * gain @ (L_row @ case.u @ L_col.T)
     covariance = case.sigma**2 * (torch.eye(d_out, dtype=torch.double) - gain @ case.z_row)
-    moments = linear_moments(inducing_outputs, {"E2": (d_out, m_in), "E3": (m_out, m_in)})
+    moments = linear_moments(inducing_outputs, {"E2": (d_out, m_in)})
     assert worst_error(moments, (vec(mean), torch.kron(psi_col, covariance))) < EXACT
 
 
@@ -78,10 +78,10 @@ def test_kl_of_the_outputs_shrinks_with_the_number_of_inputs(lamda: float) -> No
     X = torch.randn(5, POINTS, dtype=torch.double)
 
     def outputs(noise: Noise, scale: float) -> Tensor:
-        C = draw_columns(case.u, row, scale, case.sigma, ColumnNoise(noise["E2"], noise["E3"]))
-        return draw_dense(C, col, scale, case.sigma, DenseNoise(noise["E1"], noise["E4"])) @ X
+        C = draw_columns(case.u, row, scale, case.sigma, noise["E2"])
+        return draw_dense(C, col, scale, case.sigma, noise["E1"]) @ X
 
-    shapes = {"E1": (4, 5), "E2": (4, 3), "E3": (2, 3), "E4": (4, 3)}
+    shapes = {"E1": (4, 5), "E2": (4, 3)}
     q, p = (
         MultivariateNormal(*linear_moments(lambda noise, s=scale: outputs(noise, s), shapes)) for scale in (lamda, 1.0)
     )

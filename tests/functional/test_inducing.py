@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from dense_oracle import (
@@ -32,6 +34,7 @@ from bnn.functional.inducing import (
     factor,
     matheron_noise,
     rescaling_kl,
+    without_projection,
 )
 from bnn.functional.linalg import FactorisationError, NumericalWarning
 
@@ -41,11 +44,12 @@ SIDES = [(3, 8), (13, 16), (63, 64), (8, 8), (9, 8), (20, 6), (1, 4), (1, 1), (2
 
 
 def qr_factors(z: Tensor, d: Tensor) -> Factors:
-    """A, R, L in float64 without forming Psi: the QR decomposition of [Z^T; D], with a positive diagonal."""
+    """In float64, A, R, L without forming Psi: the QR decomposition of [Z^T; D], with a positive diagonal."""
     Q, upper = torch.linalg.qr(torch.cat([z.double().T, torch.diag(d.double())]))
     sign = upper.diagonal().sign()
     Q, L = Q * sign, (upper * sign[:, None]).T
-    return Factors(Q[: z.shape[1]].T, Q[z.shape[1] :].T, L)
+    A, R = Q[: z.shape[1]].T, Q[z.shape[1] :].T
+    return Factors(A, R, L, torch.linalg.inv(torch.eye(len(R), dtype=torch.double) + R))
 
 
 def assert_close(got: Factors, expected: Factors, tolerance: float) -> None:
@@ -76,13 +80,16 @@ def test_factor_in_float32_with_a_nearly_dependent_row(M: int, d: int) -> None:
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_factor_identities(M: int, d: int, size: float) -> None:
     z, diagonal = torch.randn(M, d, dtype=torch.double), size * (0.5 + torch.rand(M, dtype=torch.double))
-    A, R, L = factor(z, diagonal)
+    A, R, L, G = factor(z, diagonal)
     eye = torch.eye(M, dtype=torch.double)
     torch.testing.assert_close(A @ A.T + R @ R.T, eye, atol=1e-8, rtol=0)
     torch.testing.assert_close(L @ L.T, psi(z, diagonal))
     torch.testing.assert_close(L @ A, z, atol=1e-8, rtol=0)
     torch.testing.assert_close(L @ R, torch.diag(diagonal), atol=1e-8, rtol=0)
+    torch.testing.assert_close(G @ (eye + R), eye, atol=1e-10, rtol=0)
     assert torch.equal(L, L.tril())
+    assert torch.equal(G, G.tril())
+    assert torch.linalg.svdvals(G).max() <= 1 / math.tan(math.pi / (4 * M)) + EXACT  # a resolvent of a contraction
     assert torch.linalg.svdvals(A).max() < 1
 
 
@@ -155,6 +162,49 @@ def test_a_diverged_d_is_a_named_error(bad: float) -> None:
         factor(torch.randn(3, 5), torch.tensor([1e-3, bad, 1e-3]))
 
 
+# ---- a root of I - P ------------------------------------------------------------------------------------------------
+
+
+def root_error(z: Tensor, diagonal: Tensor, side: Factors) -> float:
+    """How far F F^T is from I - P, P = Z^T Psi^-1 Z by QR, for the F of `without_projection`."""
+    A, d = qr_factors(z, diagonal).A, z.shape[1]
+    F = without_projection(torch.eye(d, dtype=side.A.dtype), side).mT.double()
+    return float((F @ F.T - torch.eye(d, dtype=torch.double) + A.T @ A).abs().max())
+
+
+@pytest.mark.parametrize(("M", "d"), SIDES)
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_what_is_left_of_the_projection(M: int, d: int, size: float) -> None:
+    """Standard normal rows get the covariance I - P: exactly in float64, and from float32 and from halves to 1e-4."""
+    z, diagonal = torch.randn(M, d, dtype=torch.double), size * (0.5 + torch.rand(M, dtype=torch.double))
+    assert root_error(z, diagonal, factor(z, diagonal)) < (EXACT if size == 1 else 1e-8)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        z_low, d_low = (z / M**0.5).to(dtype), diagonal.to(dtype)
+        assert root_error(z_low, d_low, factor(z_low, d_low)) < 1e-4
+
+
+@pytest.mark.parametrize(("M", "d"), SIDES)
+def test_a_root_by_another_g_is_seen(M: int, d: int) -> None:
+    z, diagonal = torch.randn(M, d, dtype=torch.double), 0.5 + torch.rand(M, dtype=torch.double)
+    side = factor(z, diagonal)
+    others = [torch.eye(M, dtype=torch.double), torch.zeros(M, M, dtype=torch.double), side.R]
+    for G in others if 1 in (M, d) else [*others, side.G.mT]:  # for M = 1 or d = 1, F is symmetric
+        assert root_error(z, diagonal, side._replace(G=G)) > 1e5 * EXACT
+
+
+def test_rows_lose_their_projection_one_by_one() -> None:
+    z, diagonal = torch.randn(3, 5, dtype=torch.double), 0.5 + torch.rand(3, dtype=torch.double)
+    side, E = factor(z, diagonal), torch.randn(4, 2, 6, 5, dtype=torch.double)
+    A, _, _, G = qr_factors(z, diagonal)
+    F = torch.eye(5, dtype=torch.double) - A.T @ G @ A
+    expected = torch.einsum("...i,oi->...o", E, F)
+    torch.testing.assert_close(without_projection(E, side), expected, atol=EXACT, rtol=0)
+    torch.testing.assert_close(without_projection(E[0, 0, 0], side), expected[0, 0, 0], atol=EXACT, rtol=0)
+    several = torch.func.vmap(factor)(z.repeat(2, 1, 1), diagonal.repeat(2, 1))
+    batched = torch.func.vmap(without_projection)(E[:2], several)
+    torch.testing.assert_close(batched, expected[:2], atol=EXACT, rtol=0)
+
+
 # ---- the paper's draw ------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +224,7 @@ def paper_draw(case: Case) -> Sampler:
 
 def paper_terms(case: Case) -> dict[str, Sampler]:
     """The noise terms of the rule one by one; E1 has two."""
-    (A_r, R_r, _), (A_c, R_c, _) = sides(case)
+    (A_r, R_r, *_), (A_c, R_c, *_) = sides(case)
     scale = case.lamda * case.sigma
     return {
         "Wbar": lambda noise: scale * noise["E1"],

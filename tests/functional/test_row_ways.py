@@ -57,14 +57,14 @@ def make_setting(
 
 def noise_shapes(way: Way, setting: Setting) -> Shapes:
     (k, m_out, m_in), (n, p, d_in), d_out = setting.case.u.shape, setting.X.shape[1:], setting.case.z_row.shape[1]
-    columns = {"E2": (k, d_out, m_in), "E3": (k, m_out, m_in)}
-    wide, small = (k, n, p, d_out), (k, n, p, m_out)
+    columns = {"E2": (k, d_out, m_in)}
+    wide = (k, n, p, d_out)
     return {
-        Way.DENSE: columns | {"E1": (k, d_out, d_in), "E4": (k, d_out, m_in)},
+        Way.DENSE: columns | {"E1": (k, d_out, d_in)},
         Way.JOINT: columns | {"N": wide},
-        Way.JOINT_WITHOUT_COLUMNS: {"N1": wide, "N2": wide, "N3": small},
+        Way.JOINT_WITHOUT_COLUMNS: {"N1": wide, "N2": wide},
         Way.PER_ROW: columns | {"n": wide},
-        Way.PER_ROW_WITHOUT_COLUMNS: {"n": wide, "m": small},
+        Way.PER_ROW_WITHOUT_COLUMNS: {"n": wide, "m": (k, n, p, m_out)},
     }[way]
 
 
@@ -78,10 +78,10 @@ def sampler(way: Way, setting: Setting, root: Root = semidefinite_cholesky) -> S
     L, L_T = (root(X @ X.mT - inner), root(inner)) if way in JOINT else (None, None)
 
     def columns(noise: Noise) -> Tensor:
-        return draws.draw_columns(u, row, lamda, sigma, draws.ColumnNoise(noise["E2"], noise["E3"]))
+        return draws.draw_columns(u, row, lamda, sigma, noise["E2"])
 
     def dense(noise: Noise) -> Tensor:
-        W = draws.draw_dense(columns(noise), col, lamda, sigma, draws.DenseNoise(noise["E1"], noise["E4"]))
+        W = draws.draw_dense(columns(noise), col, lamda, sigma, noise["E1"])
         return X @ W[:, None].mT
 
     def joint_without_columns(noise: Noise) -> Tensor:

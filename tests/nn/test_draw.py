@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -318,13 +318,43 @@ def test_seeds_name_one_draw_each_whatever_the_others_are() -> None:
     assert torch.equal(Draw(net, 1, Seeds(net, 6)).normals(net, "u", 4, like=like), noise[1:2])
 
 
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor | None
+
+
+def some_rows(draw: Draw) -> Tensor:
+    return torch.randn(draw.count, 2)
+
+
+def drawn_twice(draw: Draw) -> Any:
+    pytest.fail("drawn twice")
+
+
 def test_a_part_of_several_draws_shows_what_all_of_them_drew() -> None:
     net = nn.Linear(2, 2)
     draw = Draw(net, 3, Seeds(net, 5, 6, 7))
-    whole = draw.once(net, "one", lambda draw: torch.randn(draw.count, 2))
-    assert torch.equal(draw.only(1, 3).once(net, "one", lambda draw: pytest.fail("drawn twice")), whole[1:])
-    other = draw.only(0, 1).once(net, "other", lambda draw: torch.randn(draw.count, 2))
-    assert torch.equal(draw.once(net, "other", lambda draw: pytest.fail("drawn twice"))[:1], other)
+    whole = draw.once(net, "one", some_rows, whole=True)
+    assert torch.equal(draw.only(1, 3).once(net, "one", drawn_twice, whole=True), whole[1:])
+    assert torch.equal(draw.only(1, 3).only(1, 2).once(net, "one", drawn_twice, whole=True), whole[2:])
+    other = draw.only(0, 1).once(net, "other", some_rows, whole=True)
+    assert other.shape == (1, 2)
+    assert torch.equal(draw.once(net, "other", drawn_twice)[:1], other)
+    first, second = draw.only(1, 2).once(net, "pair", lambda draw: Pair(some_rows(draw), None), whole=True)
+    assert torch.equal(first, draw.once(net, "pair", drawn_twice).first[1:2])
+    assert second is None
+
+
+def test_what_a_part_draws_for_itself_stays_with_it() -> None:
+    net = nn.Linear(2, 2)
+    draw = Draw(net, 3, Seeds(net, 5, 6, 7))
+    whole, part = draw.once(net, "one", some_rows), draw.only(1, 3)
+    own = part.once(net, "one", some_rows)
+    assert own.shape == (2, 2)
+    assert not torch.equal(own, whole[1:])
+    assert torch.equal(part.once(net, "one", drawn_twice), own)
+    assert torch.equal(draw.once(net, "one", drawn_twice), whole)
+    assert draw.only(1, 3).once(net, "one", lambda draw: "anew") == "anew"
 
 
 # ---- nesting, errors, threads ----------------------------------------------------------------------------------------

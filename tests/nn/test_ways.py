@@ -25,6 +25,7 @@ WAYS = list(Way)
 PER_ROW = {Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS}
 CASES = [case for case in LAYER_TYPES if case.layer().__dict__.get("groups", 1) == 1 and math.prod(case.input_shape)]
 SOME = [case for case in CASES if case.id in ("linear-sequence", "conv1d-same", "conv2d", "conv3d-unbatched")]
+BATCHES = [case for case in CASES if case.id in ("linear", "linear-sequence", "conv1d-same")]
 GROUPED = [case for case in LAYER_TYPES if case.layer().__dict__.get("groups", 1) > 1]
 every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.value)
 every_case = pytest.mark.parametrize("case", CASES, ids=ids(CASES))
@@ -124,34 +125,51 @@ def _batched_shape(case: LayerType) -> tuple[int, ...]:
 # ---- the noise, taken apart ------------------------------------------------------------------------------------------
 
 
+class Silence:
+    """Stands in for `Draw.normals`: no noise at all, but notes what is asked for, each name once."""
+
+    def __init__(self) -> None:
+        self.start: dict[str, int] = {}  # of the noise `name` among all noise of a draw
+        self.size = 0
+
+    def __call__(self, draw: Draw, module: nn.Module, name: str, *shape: int, like: Tensor, **_: Any) -> Tensor:
+        assert like.dtype == torch.double
+        assert name not in self.start
+        self.start[name], self.size = self.size, self.size + math.prod(shape)
+        return torch.zeros(draw.count, *shape, dtype=like.dtype)
+
+
 class OneHot:
     """Stands in for `Draw.normals`: draw k has a one in the k-th entry of all noise, the last draw none."""
 
-    def __init__(self) -> None:
-        self.start: dict[str, int] = {}
-        self.size, self.recording = 0, True
+    def __init__(self, noted: Silence) -> None:
+        self.noted = noted
 
-    def __call__(self, module: nn.Module, name: str, *shape: int, like: Tensor, by_input: bool = False) -> Tensor:
-        assert like.dtype == torch.double
+    def __call__(self, draw: Draw, module: nn.Module, name: str, *shape: int, like: Tensor, **_: Any) -> Tensor:
         n = math.prod(shape)
-        if self.recording:
-            assert name not in self.start
-            self.start[name], self.size = self.size, self.size + n
-            return torch.zeros(1, *shape, dtype=like.dtype)
-        noise = torch.zeros(self.size + 1, n, dtype=like.dtype)
-        noise[torch.arange(n) + self.start[name], torch.arange(n)] = 1
+        noise = torch.zeros(draw.count, n, dtype=like.dtype)
+        noise[torch.arange(n) + self.noted.start[name], torch.arange(n)] = 1
         return noise.reshape(-1, *shape)
+
+
+@torch.no_grad()
+def with_noise(noise: Any, layer: Any, x: Tensor, way: Way, count: int, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """The outputs (count, ...) with a stand-in for the noise; without gradients, so inputs may run in blocks."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Draw, "normals", lambda draw, *args, **kwargs: noise(draw, *args, **kwargs))
+        if count > 1:
+            return run_folded(layer, Draw(count=count, plan=forced(layer, way)), x)
+        with open_draw(Draw(plan=forced(layer, way))):
+            return layer(x)[None]
 
 
 def taken_apart(layer: Any, x: Tensor, way: Way, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
     """The output without noise, and its derivatives (noise, outputs) by every entry of the noise: it is affine."""
-    noise = OneHot()
-    monkeypatch.setattr(Draw, "normals", lambda self, *args, **kwargs: noise(*args, **kwargs))
-    with torch.no_grad():
-        with open_draw(Draw(plan=forced(layer, way))):
-            alone = layer(x)
-        noise.recording = False
-        outputs = run_folded(layer, Draw(count=noise.size + 1, plan=forced(layer, way)), x)
+    single, folded = Silence(), Silence()  # how many blocks there are, and so the names, depends on the draws
+    alone = with_noise(single, layer, x, way, 1, monkeypatch)[0]
+    with_noise(folded, layer, x, way, single.size + 1, monkeypatch)
+    assert folded.size == single.size
+    outputs = with_noise(OneHot(folded), layer, x, way, folded.size + 1, monkeypatch)
     torch.testing.assert_close(outputs[-1], alone, **EXACT)
     return alone, (outputs[:-1] - outputs[-1]).flatten(1)
 
@@ -182,6 +200,26 @@ def test_covariance_for_other_sizes(
     case: LayerType, sizes: tuple[int, int], whitened: bool, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer, x = inducing(case, sizes, whitened_u=whitened), case.input().double()
+    _, slopes = taken_apart(layer, x, way, monkeypatch)
+    torch.testing.assert_close(slopes.T @ slopes, expected_covariance(case, layer, x, way), **EXACT)
+
+
+@every_way
+@pytest.mark.parametrize(("step", "blocks"), [(1, 5), (2, 3)])
+@pytest.mark.parametrize("case", BATCHES, ids=ids(BATCHES))
+def test_covariance_in_blocks_of_inputs(
+    case: LayerType, step: int, blocks: int, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five inputs, one or two at a time: the same distribution of all of them, every block with noise of its own."""
+    layer, x = inducing(case), torch.randn(5, *case.input_shape[1:]).double()
+    noted = Silence()
+    one = with_noise(noted, layer, x, way, 1, monkeypatch)[0, 0]
+    draws = noted.size + 1
+    monkeypatch.setattr(ways, "BLOCK_BYTES", step * draws * one.numel() * one.element_size())
+    noted = Silence()
+    with_noise(noted, layer, x, way, draws, monkeypatch)
+    numbers = {int(name.split()[1]) for name in noted.start if " " in name}
+    assert numbers == (set() if way is Way.DENSE else set(range(blocks)))
     _, slopes = taken_apart(layer, x, way, monkeypatch)
     torch.testing.assert_close(slopes.T @ slopes, expected_covariance(case, layer, x, way), **EXACT)
 
