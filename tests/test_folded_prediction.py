@@ -89,6 +89,18 @@ def test_chunks_change_nothing_in_any_family(family: Family, monkeypatch: pytest
     torch.testing.assert_close(bnn.draws(net, x, samples=6, generator=seeded()), whole, **EXACT)
 
 
+@pytest.mark.parametrize("way", [Way.JOINT, Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS], ids=lambda way: way.value)
+def test_neither_chunks_nor_gradients_change_noise_drawn_in_blocks(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = nn.Sequential(nn.Linear(5, 7)), torch.randn(70, 5)
+    bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3)
+    monkeypatch.setattr(bnn.nn.ways, "cheapest", lambda ways, size: way)
+    whole = bnn.draws(net, x, samples=4, generator=seeded())
+    monkeypatch.setattr(bnn.nn.ways, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", 5000)
+    with torch.no_grad():
+        assert torch.equal(bnn.draws(net, x, samples=4, generator=seeded()), whole)
+
+
 @pytest.mark.parametrize("draws", [3, 5])
 def test_chunks_keep_to_the_cap(
     draws: int, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str, int, int, int]]

@@ -131,6 +131,7 @@ class Draw:
         self._drawn: dict[tuple[nn.Module, str], Any] = {}
         self._drew_rows: set[int] = set()  # ids, which torch.compile can follow
         self._ran: set[int] = set()
+        self._generators: dict[tuple[nn.Module, str], list[Any]] = {}
         self._coupled: bool | None = None
         self._held: tuple[Seeds, ...] | None = None  # the `frozen_draw` blocks around, of a snapshot
 
@@ -140,7 +141,7 @@ class Draw:
         some = copy.copy(self)
         some.count, some.seeds = stop - start, self.seeds.only(start, stop)
         some._parent, some.outer = (self, start), None
-        some._drawn, some._ran, some._drew_rows = {}, set(), set()
+        some._drawn, some._ran, some._drew_rows, some._generators = {}, set(), set(), {}
         return some
 
     def seeds_of(self, module: nn.Module) -> Seeds | None:
@@ -198,18 +199,23 @@ class Draw:
         """Notes that `module` drew the noise of its outputs, not of its weights."""
         self._drew_rows.add(id(module))
 
-    def normals(self, module: nn.Module, name: str, *shape: int, like: Tensor, by_input: bool = False) -> Tensor:
+    def normals(
+        self, module: nn.Module, name: str, *shape: int, like: Tensor, by_input: bool = False, block: int = 0
+    ) -> Tensor:
         """Standard normals (K, *shape): the noise `name` of a layer, the same whenever it asks in a seeded draw.
 
         Args:
             by_input: the noise belongs to the inputs, so another batch of them gets another.
+            block: a number after 0 goes on where the last call for the same noise stopped.
         """
         seeds = self.seeds_of(module)
         if seeds is None:
             return standard_normal(self.count, *shape, like=like)
         noise = torch.empty(len(seeds.values), *shape, dtype=like.dtype, device=like.device)
-        generators = seeds.generators(module, name, like.device, self.part if by_input else 0)
-        for values, generator in zip(noise, generators, strict=True):
+        if block == 0:
+            part = self.part if by_input else 0
+            self._generators[module, name] = seeds.generators(module, name, like.device, part)
+        for values, generator in zip(noise, self._generators[module, name], strict=True):
             values.normal_(generator=generator)
         return noise.expand(self.count, *shape)
 

@@ -31,6 +31,7 @@ from bnn.nn.base import BayesianLayer, Rows
 from bnn.nn.draw import Draw
 
 BLOCK_BYTES = 2**22  # of outputs drawn at a time
+BLOCK_INPUTS = 16  # or a multiple of them: torch makes normals by sixteens, so that blocks do not change any
 
 PER_ROW = [Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS]
 JOINT = [Way.JOINT, Way.JOINT_WITHOUT_COLUMNS]
@@ -150,7 +151,7 @@ def _noisy_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, 
         t = T[:, part]
 
         def noise(name: str, width: int) -> Tensor:
-            return draw.normals(layer, f"{name} {number}", *t.shape[1:3], width, like=T, by_input=True)
+            return draw.normals(layer, name, *t.shape[1:3], width, like=T, by_input=True, block=number)
 
         wide = layer.d_out
         match way:
@@ -170,12 +171,13 @@ def _noisy_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, 
 
 def _in_blocks(some: Callable[[slice, int], Tensor], inputs: int, size: int) -> Tensor:
     """`some` of all inputs, of `size` bytes each; without gradients a few at a time, so that noise stays in caches."""
-    step = max(1, BLOCK_BYTES // max(1, size))
-    if torch.is_grad_enabled() or step >= inputs:
+    step = max(1, BLOCK_BYTES // max(1, size) // BLOCK_INPUTS) * BLOCK_INPUTS
+    if torch.is_grad_enabled() or inputs < 2 * step:
         return some(slice(None), 0)
     whole: Tensor | None = None
-    for number, start in enumerate(range(0, inputs, step)):
-        part = slice(start, min(start + step, inputs))
+    count = inputs // step  # the last block takes what is left over
+    for number in range(count):
+        part = slice(number * step, inputs if number == count - 1 else (number + 1) * step)
         block = some(part, number)
         if whole is None:
             whole = block.new_empty(len(block), inputs, *block.shape[2:])

@@ -125,6 +125,13 @@ def _batched_shape(case: LayerType) -> tuple[int, ...]:
 # ---- the noise, taken apart ------------------------------------------------------------------------------------------
 
 
+def named(
+    module: nn.Module, name: str, *shape: int, by_input: bool = False, block: int = 0, **_: Any
+) -> tuple[Any, ...]:
+    """What `Draw.normals` is asked for, with the number of the block in the name of noise that belongs to inputs."""
+    return module, f"{name} {block}" if by_input else name, *shape
+
+
 class Silence:
     """Stands in for `Draw.normals`: no noise at all, but notes what is asked for, each name once."""
 
@@ -156,7 +163,7 @@ class OneHot:
 def with_noise(noise: Any, layer: Any, x: Tensor, way: Way, count: int, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """The outputs (count, ...) with a stand-in for the noise; without gradients, so inputs may run in blocks."""
     with monkeypatch.context() as patch:
-        patch.setattr(Draw, "normals", lambda draw, *args, **kwargs: noise(draw, *args, **kwargs))
+        patch.setattr(Draw, "normals", lambda draw, *args, **kwargs: noise(draw, *named(*args, **kwargs), **kwargs))
         if count > 1:
             return run_folded(layer, Draw(count=count, plan=forced(layer, way)), x)
         with open_draw(Draw(plan=forced(layer, way))):
@@ -211,6 +218,7 @@ def test_covariance_in_blocks_of_inputs(
     case: LayerType, step: int, blocks: int, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five inputs, one or two at a time: the same distribution of all of them, every block with noise of its own."""
+    monkeypatch.setattr(ways, "BLOCK_INPUTS", 1)
     layer, x = inducing(case), torch.randn(5, *case.input_shape[1:]).double()
     noted = Silence()
     one = with_noise(noted, layer, x, way, 1, monkeypatch)[0, 0]
