@@ -120,7 +120,7 @@ def bench_prediction(name: str, rounds: int, device: torch.device) -> list[dict[
         "ffg": converted(plain, "ffg", init_sd=0.01),
     }
     weight = converted(plain, sampling="weight", **LAMDA)
-    ratio = check_spread(nets["auto"], weight, torch.randn(16, *shape, device=device), draws=100)
+    ratio = check_spread(nets["auto"], weight, torch.randn(8, *shape, device=device), draws=150)
     print(f"{name}: sd of the logits, auto / weight: {ratio:.3f}", flush=True)
     rows = []
     for place, (batch, k) in enumerate(CALLS):

@@ -19,6 +19,7 @@ from bnn.nn.inducing import InducingBase
 from bnn.nn.members import even_members
 from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
+HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
 FOLD_BYTES = 2**25  # that the input and output of a layer take, all draws of a pass together: what caches hold
 
 
@@ -155,6 +156,7 @@ class _Call:
         """All outputs, (K, N, ...)."""
         chunk = self.count if self.count > 1 and not counts_batches(self.network) else None
         plan, statistics = self._plan(), Statistics(self.network)
+        torch.empty(HEAP_BYTES, dtype=torch.uint8)  # freed at once: glibc then keeps memory of smaller tensors mapped
         while True:
             try:
                 outputs = [self._run(batch, part, plan, chunk) for part, batch in enumerate(self.batches)]
