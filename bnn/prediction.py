@@ -147,7 +147,8 @@ class _Call:
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches = network, batches
         self.count = max(samples, 1)
-        seeds = Seeds(network, *torch.randint(2**62, (self.count,), generator=generator).tolist())
+        device = "cpu" if generator is None else generator.device
+        seeds = Seeds(network, *torch.randint(2**62, (self.count,), generator=generator, device=device).tolist())
         members = even_members(network, self.count, generator) if samples else None
         self.draw = Draw(network, self.count, seeds, members, pinned=True, at_mean=samples == 0)
         self.reason: Exception | None = None  # why draws cannot run in one pass

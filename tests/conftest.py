@@ -1,9 +1,16 @@
-"""Every test starts from the same seed, on one thread: pytest-xdist gives each core its own process."""
+"""Every test starts from the same seed, on one thread: pytest-xdist gives each core its own process.
+
+`BNN_DEVICE=cuda make test` makes tensors and networks on another device than the CPU.
+"""
+
+import os
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+if "BNN_DEVICE" in os.environ:
+    torch.set_default_device(os.environ["BNN_DEVICE"])
 
 
 @pytest.fixture(autouse=True)

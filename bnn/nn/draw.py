@@ -228,12 +228,12 @@ class Draw:
         given = self._given if seeds is self.seeds else None  # inside `frozen_draw` its seed decides
         if (size, seeds) not in self._members:
             if given is not None:
-                picked = torch.tensor(given) % size
+                picked = torch.tensor(given, device="cpu") % size
             elif seeds is None:
-                picked = torch.randint(size, (self.count,))
+                picked = torch.randint(size, (self.count,), device="cpu")
             else:
                 generators = seeds.generators(None, "member", "cpu")
-                picked = torch.cat([torch.randint(size, (1,), generator=g) for g in generators])
+                picked = torch.cat([torch.randint(size, (1,), generator=g, device="cpu") for g in generators])
             self._members[size, seeds] = picked.expand(self.count)
         return self._members[size, seeds]
 

@@ -19,6 +19,6 @@ def even_members(network: nn.Module, samples: int, generator: torch.Generator | 
     size = max((layer.q.size for layer in layers if isinstance(layer.q, Ensemble)), default=0)
     if not size:
         return None
-    rounds = -(-samples // size)
-    picked = torch.cat([torch.randperm(size, generator=generator) for _ in range(rounds)])
+    rounds, device = -(-samples // size), "cpu" if generator is None else generator.device
+    picked = torch.cat([torch.randperm(size, generator=generator, device=device) for _ in range(rounds)])
     return picked[:samples].tolist()
