@@ -86,12 +86,8 @@ def main() -> None:
     }
     page = PAGE.read_text()
     for name, table in tables.items():
-        page, found = re.subn(
-            rf"(<!-- {name} -->\n).*?(\n<!-- end -->)",
-            lambda m, table=table: m[1] + table + m[2],
-            page,
-            flags=re.DOTALL,
-        )
+        place = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        page, found = re.subn(place, lambda m, table=table: f"{m[1]}{table}\n{m[2]}", page, flags=re.DOTALL)
         if not found:
             raise SystemExit(f"docs/benchmarks.md has no place for {name!r}")
     PAGE.write_text(page)
