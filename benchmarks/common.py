@@ -10,8 +10,6 @@ from typing import Any
 import numpy
 import torch
 
-import bnn  # noqa: F401
-
 
 def synchronise(device: torch.device) -> None:
     """Waits for a device that computes in the background."""

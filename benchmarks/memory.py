@@ -1,6 +1,6 @@
 """Peak memory of `predict` at batch 64, K=8, against one deterministic pass at batch 64 x 8.
 
-    python benchmarks/memory.py [--net resnet18] [--out FILE]
+    python benchmarks/memory.py [--nets resnet18 resnet50] [--out FILE]
 
 Each contestant runs in a process of its own; what counts is how far its peak rises above the memory it holds before.
 """

@@ -39,9 +39,7 @@ def note(layer: nn.Module, draw: Draw, like: Tensor) -> Any:
     if like.is_meta or torch._C._functorch.peek_interpreter_stack() is not None:  # no random state to tell forwards by
         return None
     record = _Record(draw.snapshot(layer), layer, _state(like))
-    torch.rand(
-        (), device=like.device
-    )  # so that no other run of a layer starts from the same state, seeded ones included
+    torch.rand((), device=like.device)  # no other run of a layer, seeded ones included, starts from the same state
     return record
 
 
