@@ -7,9 +7,12 @@
 torch.Size([5, 10])
 """
 
+from typing import TYPE_CHECKING, Any
+
 from bnn import calibration, distributions, likelihoods, nn
 from bnn.bayesianize import bayesianize_
 from bnn.config import load_config
+from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.legacy import load_legacy_
@@ -19,3 +22,38 @@ from bnn.passes import FoldingWarning
 from bnn.prediction import draws, predict, set_sampling_
 from bnn.rates import parameter_groups
 from bnn.sizes import parameter_count
+
+if TYPE_CHECKING:
+    from bnn import data, metrics, train
+    from bnn.estimators import BayesianClassifier, BayesianRegressor
+    from bnn.evaluation import Evaluation, evaluate
+    from bnn.train import History, Recipe, Schedule, fit, refresh_batchnorm_
+
+# Where names of the application live; imported when they are first asked for, so that `import bnn` stays light.
+_LATER = {
+    "data": "bnn.data",
+    "metrics": "bnn.metrics",
+    "train": "bnn.train",
+    "fit": "bnn.train",
+    "refresh_batchnorm_": "bnn.train",
+    "Schedule": "bnn.train",
+    "History": "bnn.train",
+    "Recipe": "bnn.train",
+    "evaluate": "bnn.evaluation",
+    "Evaluation": "bnn.evaluation",
+    "BayesianClassifier": "bnn.estimators",
+    "BayesianRegressor": "bnn.estimators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _LATER:
+        raise AttributeError(f"module 'bnn' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    return module if _LATER[name] == f"bnn.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -70,7 +70,7 @@ def save(network: nn.Module, path: Path) -> None:
         data = safetensors.torch.save(tensors, metadata)
     except KeyError as error:
         raise ValueError(f"cannot write {path}: safetensors has no type {error.args[0]}") from None
-    _write_atomically(data, path)
+    write_atomically(data, path)
 
 
 def load_(network: nn.Module, path: Path) -> None:
@@ -149,8 +149,12 @@ def _refuse_uninitialised(state: Mapping[str, Any]) -> None:
         raise ValueError(f"{listed(lazy)} not initialised yet: run a forward pass first")
 
 
-def _write_atomically(data: bytes, path: str) -> None:
-    """Writes next to `path`, then renames: a crash leaves the old file, never half of the new one."""
+def write_atomically(data: bytes, path: str, keep: str | None = None) -> None:
+    """Writes next to `path`, then renames: a crash leaves the old file, never half of the new one.
+
+    Args:
+        keep: where the old file goes; None replaces it.
+    """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -158,6 +162,8 @@ def _write_atomically(data: bytes, path: str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if keep is not None and os.path.exists(path):
+            os.replace(path, keep)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn.dealing import combinations, deal_, shares
 from bnn.functional.linalg import at_least_float32
 from bnn.global_inducing import GlobalInducing
 from bnn.inputs import grouped, number_of_inputs, split_inputs, split_outputs
@@ -51,6 +52,8 @@ class ELBO(nn.Module):
     - Gradient accumulation over k batches: `(out.loss / k).backward()`, as for any mean. The KL then counts once.
     - Several devices: wrap this object, `DistributedDataParallel(elbo)`; `num_data` counts the data of all ranks once.
     - A network without Bayesian layers has no KL: the loss is then maximum likelihood.
+    - The objective of a `bnn.Ensemble` is the mean over its members of each member's own: every member sees every
+      batch, with `samples` draws of its own, and the KL parts are means, too. Members share the likelihood's noise.
 
     Args:
         net: the network; its parameters, and those of the likelihood, are this module's parameters.
@@ -125,14 +128,23 @@ class ELBO(nn.Module):
             epoch: how far training is, from 0; may be fractional, as `epoch + i / len(loader)`. Needed with `warmup` or
                 `anneal`.
         """
+        return self.with_outputs(x, y, epoch)[0]
+
+    def with_outputs(self, x: Any, y: Any, epoch: float | None = None) -> tuple[ELBOResult, list[tuple[Any, Any]]]:
+        """The objective on one batch, and what it came from: the network's output and its target, for every draw.
+
+        With `split=True` a target is the draw's share of `y`. Draws of an `Ensemble` are in the order of its members.
+        """
         scale, plan = self.kl_scale(epoch), Plan()
-        data = self._data(x, y, plan)
+        pairs, weights = self._pairs(x, y, plan)
+        parts = torch.stack([_mean(self.likelihood(*pair)) for pair in pairs])
+        data = parts.mean() if weights is None else (parts * parts.new_tensor(weights)).sum()
         with open_draw(Draw(root=self.net, pinned=True, plan=plan)):  # the KL uses the factors of the forward
-            parts = kl_parts(self.net, self.num_data if self.function_space else None)
-        kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in parts)
+            kl = kl_parts(self.net, self.num_data if self.function_space else None, shares(self.net))
+        kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in kl)
         kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
         loss = data + scale * (kl_u + kl_lamda) if scale else data  # 0 * KL would let a bad KL spoil the warm-up
-        return ELBOResult(loss, data, kl_u, kl_lamda, scale)
+        return ELBOResult(loss, data, kl_u, kl_lamda, scale), pairs
 
     def kl_scale(self, epoch: float | None = None) -> float:
         """kl_weight times the annealing factor: 0 while epoch < warmup, then linear to 1 over `anneal`, then 1."""
@@ -148,49 +160,52 @@ class ELBO(nn.Module):
         factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
         return self.kl_weight * factor
 
-    def _data(self, x: Any, y: Any, plan: Plan) -> Tensor:
-        """The negative log-likelihood per datum, averaged over draws."""
-        k = self.samples
-        if not self.split or k == 1:
-            outputs = self._outputs([x] * k, x, None, plan)
-            return torch.stack([_mean(self.likelihood(output, y)) for output in outputs]).mean()
-        n = number_of_inputs(x)
-        if n is None or n < k:
-            raise ValueError(f"split=True gives each of {k} draws its share of the batch, but it has {n} inputs")
-        inputs, targets = split_inputs(x, n, k), split_inputs(y, n, k)
-        whole, dims = (None, None) if n % k else grouped(x, n, k)
-        outputs = self._outputs(inputs, whole, dims, plan)
-        parts = [_mean(self.likelihood(*pair)) for pair in zip(outputs, targets, strict=True)]
-        sizes = [len(range(i, n, k)) for i in range(k)]
-        return torch.stack([part * size for part, size in zip(parts, sizes, strict=True)]).sum() / n
+    def _pairs(self, x: Any, y: Any, plan: Plan) -> tuple[list[tuple[Any, Any]], list[float] | None]:
+        """Outputs and targets of all draws, `samples` for each network, and how much each counts; None: the same."""
+        k, networks = self.samples, combinations(self.net)
+        inputs, targets, whole, dims, weights = [x] * k, [y] * k, x, None, None
+        if self.split and k > 1:
+            n = number_of_inputs(x)
+            if n is None or n < k:
+                raise ValueError(f"split=True gives each of {k} draws its share of the batch, but it has {n} inputs")
+            inputs, targets = split_inputs(x, n, k), split_inputs(y, n, k)
+            whole, dims = (None, None) if n % k else grouped(x, n, k)
+            weights = [len(range(i, n, k)) / (n * networks) for i in range(k)] * networks
+        outputs = [output for i in range(networks) for output in self._outputs(inputs, whole, dims, plan, i)]
+        return list(zip(outputs, targets * networks, strict=True)), weights
 
-    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, plan: Plan) -> list[Any]:
-        """The network's output under each of `samples` draws; several draws use ensemble members evenly.
+    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, plan: Plan, shown: int) -> list[Any]:
+        """The network's output under each of `samples` draws; several draws use members of Ensemble-U evenly.
 
         Args:
             inputs: what each draw sees.
             whole, dims: the same as one input for `run_folded`; None if it cannot be.
+            shown: which network of a deep ensemble all these draws show.
         """
-        k, n = len(inputs), number_of_inputs(inputs[0])
+        k = len(inputs)
         members = even_members(self.net, k) if k > 1 else None
         reason: Exception | None = None
         if k > 1 and whole is not None and not counts_batches(self.net):
             statistics = Statistics(self.net)
             try:
-                draw = Draw(self.net, k, members=members, pinned=True, plan=plan, inputs=n)
+                draw = self._draw(inputs[0], members, plan, shown, k)
                 return split_outputs(in_one_pass(self.net, whole, draw, dims), k)
             except Exception as error:
                 reason = error
                 statistics.restore_()
-        draws = []
-        for i in range(k):
-            given = None if members is None else members[i : i + 1]
-            size = number_of_inputs(inputs[i])
-            draws.append(Draw(self.net, members=given, pinned=True, plan=plan, inputs=size))
+        given = [None if members is None else members[i : i + 1] for i in range(k)]
+        draws = [self._draw(*pair, plan, shown) for pair in zip(inputs, given, strict=True)]
         outputs = one_by_one(self.net, inputs, draws)
         if reason is not None:
             warn_unfolded(reason)
         return outputs
+
+    def _draw(self, x: Any, members: list[int] | None, plan: Plan, shown: int, count: int = 1) -> Draw:
+        draw = Draw(self.net, count, members=members, pinned=True, plan=plan, inputs=number_of_inputs(x))
+        deal_(
+            draw, torch.full((count,), shown, device="cpu")
+        )  # inside `frozen_draw`, too: every member sees every batch
+        return draw
 
     def extra_repr(self) -> str:
         shown = ["num_data", "samples", "warmup", "anneal", "kl_weight", "function_space", "split"]
@@ -199,6 +214,8 @@ class ELBO(nn.Module):
 
 def kl_divergence(net: nn.Module) -> Tensor:
     """KL[q || p] of all weights of `net`, a scalar in nats: the sum over its layers, each (tied ones too) once.
+
+    For a `bnn.Ensemble` that is the sum over its members, of which `bnn.ELBO` takes the mean.
 
     Raises:
         ValueError: no module of `net` has a KL.
@@ -222,12 +239,18 @@ class KLParts(NamedTuple):
     lamda: Tensor | None
 
 
-def kl_parts(net: nn.Module, function_space: int | None = None) -> KLParts:
+def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[int, float] | None = None) -> KLParts:
     """The KL of `net` in its two parts; a foreign module's `kl_divergence()` counts to the first.
 
-    With `function_space` = N each layer's lamda part is multiplied by beta = min(1, N / d_in).
+    Args:
+        function_space: N, with which each layer's lamda part is multiplied by beta = min(1, N / d_in).
+        shares: how much a module counts, by its id; those not named count once.
     """
-    parts = [_module_kl(module, function_space) for module in _with_kl(net)]
+    modules = _with_kl(net)
+    parts = [_module_kl(module, function_space) for module in modules]
+    if shares:
+        factors = [shares.get(id(module), 1.0) for module in modules]
+        parts = [KL(factor * part.u, factor * part.lamda) for factor, part in zip(factors, parts, strict=True)]
     if not parts:
         return KLParts(None, None)
     device = parts[0].u.device  # a network may be spread over several

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn.dealing import blocks, combinations, deal_, default_samples, evenly, inducing_members
+from bnn.ensemble import Ensemble
 from bnn.inputs import batches_of, check_network, join_outputs, number_of_inputs
 from bnn.nn.base import BayesianLayer
 from bnn.nn.draw import Draw, Plan, Repeated, Seeds, TooLarge
 from bnn.nn.inducing import InducingBase
-from bnn.nn.members import even_members
 from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
@@ -26,7 +27,7 @@ FOLD_BYTES = 2**25  # that the input and output of a layer take, all draws of a 
 def draws(
     network: nn.Module,
     x: Any,
-    samples: int = 20,
+    samples: int | None = None,
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
 ) -> Any:
@@ -42,14 +43,17 @@ def draws(
 
     Args:
         x: the input (N, ...), or a tuple (positional) or dict (keyword arguments) of inputs.
-        samples: K; ensemble members are used evenly. 0 is one pass at the posterior mean, of shape (1, N, ...).
+        samples: K; ensemble members are used evenly. None is 20, rounded up so that every member counts the same; for
+            a `bnn.Ensemble` of plain networks, one draw of each. 0 is one pass at the posterior mean (of a plain
+            network: as it is), of shape (1, N, ...); for an Ensemble of M networks one pass of each: (M, N, ...).
         generator: makes the draws repeatable. `batch_size` does not change u, the members or C, only the noise that
             belongs to single inputs.
         batch_size: how many inputs to run at a time; None runs all at once. Of several inputs, tensors as long as the
             first are cut along dimension 0, others are passed whole.
 
     Returns:
-        A tensor, or a tuple or dict of tensors if that is what the network returns.
+        A tensor, or a tuple or dict of tensors if that is what the network returns. Draws of a `bnn.Ensemble` are in
+        the order of its members: first all that show member 0, which run as one pass, then member 1, and so on.
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
@@ -58,11 +62,14 @@ def draws(
     torch.Size([4, 5, 2])
     """
     check_network(network)
+    if samples is None:
+        samples = default_samples(network)
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
-    if not any(isinstance(module, BayesianLayer) for module in network.modules()):
+    if samples and not any(isinstance(module, BayesianLayer | Ensemble) for module in network.modules()):
         raise ValueError(
-            "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_"
+            "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
+            "samples=0 runs it as it is"
         )
     return _Call(network, batches_of(x, batch_size), samples, generator).run()
 
@@ -70,7 +77,7 @@ def draws(
 def predict(
     network: nn.Module,
     x: Any,
-    samples: int = 20,
+    samples: int | None = None,
     likelihood: Any = "categorical",
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
@@ -141,21 +148,25 @@ class _Call:
     """One call of `draws`: K named draws over batches of inputs, run in chunks of draws, restarted where it must be.
 
     Draws are named by seeds, so neither chunks, nor batches, nor the order of layers change u, members or C, and a
-    restart repeats exactly what was drawn before.
+    restart repeats exactly what was drawn before. Those of an `Ensemble` come in blocks, one for each of its networks.
     """
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches = network, batches
-        self.count = max(samples, 1)
+        self.count = samples or combinations(network)
         device = "cpu" if generator is None else generator.device
         seeds = Seeds(network, *torch.randint(2**62, (self.count,), generator=generator, device=device).tolist())
-        members = even_members(network, self.count, generator) if samples else None
+        shown = evenly(self.count, combinations(network), generator)
+        self.blocks = blocks(shown)  # draws that may run in one pass: those of one network
+        members = inducing_members(network, self.blocks, generator) if samples else None
         self.draw = Draw(network, self.count, seeds, members, pinned=True, at_mean=samples == 0)
+        deal_(self.draw, shown)
         self.reason: Exception | None = None  # why draws cannot run in one pass
 
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
-        chunk = self.count if self.count > 1 and not counts_batches(self.network) else None
+        most = max(stop - start for start, stop in self.blocks)
+        chunk = most if most > 1 and not counts_batches(self.network) else None
         plan, statistics = self._plan(), Statistics(self.network)
         torch.empty(HEAP_BYTES, dtype=torch.uint8)  # freed at once: glibc then keeps memory of smaller tensors mapped
         while True:
@@ -169,8 +180,8 @@ class _Call:
             except TooLarge as error:
                 assert chunk is not None
                 fits = max(1, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
-                passes = -(-self.count // fits)
-                chunk = -(-self.count // passes)  # as even as possible
+                passes = -(-most // fits)
+                chunk = -(-most // passes)  # as even as possible
             except Exception as error:
                 if chunk is None:
                     raise
@@ -184,7 +195,11 @@ class _Call:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
         self.draw.plan, self.draw.inputs, self.draw.part = plan, number_of_inputs(batch), part
         size = chunk or 1
-        draws = [self.draw.only(start, min(start + size, self.count)) for start in range(0, self.count, size)]
+        draws = [
+            self.draw.only(first, min(first + size, stop))
+            for start, stop in self.blocks
+            for first in range(start, stop, size)
+        ]
         if chunk is None:
             return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)
         outputs = [in_one_pass(self.network, batch, draw) for draw in draws]

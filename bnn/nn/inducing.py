@@ -166,7 +166,7 @@ class InducingBase(DrawnInStages):
     def _sample_u(self, draw: Draw) -> Tensor:
         row, col = self.factors(draw)
         with without_autocast(self.z_row):
-            u = self.q.mean(self)[None] if draw.at_mean else self.q.sample(self, draw)
+            u = self.q.mean(self).expand(draw.count, -1, -1) if draw.at_mean else self.q.sample(self, draw)
             return whiten(u, self._prior(row, col))
 
     def sample_columns(self, draw: Draw) -> Tensor:

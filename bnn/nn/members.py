@@ -15,10 +15,15 @@ def even_members(network: nn.Module, samples: int, generator: torch.Generator | 
     20 draws of 5 members are 4 of each; with a remainder, which members come once more is random. None for a
     network without Ensemble-U.
     """
-    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
-    size = max((layer.q.size for layer in layers if isinstance(layer.q, Ensemble)), default=0)
+    size = member_count(network)
     if not size:
         return None
     rounds, device = -(-samples // size), "cpu" if generator is None else generator.device
     picked = torch.cat([torch.randperm(size, generator=generator, device=device) for _ in range(rounds)])
     return picked[:samples].tolist()
+
+
+def member_count(network: nn.Module) -> int:
+    """How many members Ensemble-U has in `network`; 0 for a network without it."""
+    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
+    return max((layer.q.size for layer in layers if isinstance(layer.q, Ensemble)), default=0)

@@ -48,7 +48,7 @@ def keep(record: Any, output: Tensor) -> None:
     if record is None or output.grad_fn is None:
         return
     layer = record.layer()
-    output.grad_fn.metadata["bnn"] = record  # type: ignore[index]
+    output.grad_fn.metadata.setdefault("bnn", []).append(record)  # type: ignore[attr-defined]
     if id(layer) not in _records:
         _records[id(layer)] = weakref.WeakValueDictionary()
         weakref.finalize(layer, _records.pop, id(layer), None)

@@ -15,7 +15,11 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
 # cli -> train, report, data -> bayesianize, objective, ... -> nn -> distributions -> functional
-LEVELS = {"functional": 0, "distributions": 1, "nn": 2, "train": 4, "report": 4, "data": 4, "cli": 5}
+LEVELS = {"functional": 0, "distributions": 1, "nn": 2, "train": 4, "report": 4, "data": 4, "evaluation": 4} | {
+    "estimators": 5,
+    "lightning": 5,
+    "cli": 6,
+}
 OTHERS = 3  # every other module of the package
 
 

@@ -129,7 +129,11 @@ class ResNet(nn.Module):
         self.layer4 = stage(256 * block.expansion, 512, repeats[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
         self.fc = nn.Linear(512 * block.expansion, out_features)
-        for module in self.modules():  # batch normalisation starts at scale 1 and shift 0 by itself
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Starts all convolutions anew, in place; batch normalisation starts at scale 1 and shift 0 by itself."""
+        for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 

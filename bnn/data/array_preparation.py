@@ -1,0 +1,143 @@
+"""Arrays as inputs of a network, scaled by what the training part showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bnn.data.array_files import Array, array_of, first_bad
+from bnn.data.scaling import ImageScaling
+from bnn.data.stored import stored_fields, stored_number
+
+LAYOUTS = ["NCHW", "NHWC", "NHW"]
+CHANNELS = (1, 3)  # that an image may have where the layout is not given
+
+
+@dataclass(frozen=True)
+class ScaledInputs:
+    """Scales numbers (N, D, ...) to (x - mean) / sd, with a mean and an sd for each of D columns or channels.
+
+    Args:
+        shape: of one input, (D, ...).
+        mean, sd: (D,); where all are 0 and 1 nothing is changed.
+    """
+
+    shape: tuple[int, ...]
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+    @classmethod
+    def learned(cls, x: Array) -> ScaledInputs:
+        """Mean and sd of the training part (N, D, ...); a column that never changes gets an sd of 1.
+
+        >>> ScaledInputs.learned(np.array([[1.0, 5.0], [3.0, 5.0]]))
+        ScaledInputs(shape=(2,), mean=(2.0, 5.0), sd=(1.0, 1.0))
+        """
+        columns = np.moveaxis(x, 1, 0).reshape(x.shape[1], -1).astype(np.float64)
+        low, high = columns.min(1), columns.max(1)
+        mean, sd = columns.mean(1), columns.std(1)
+        if not np.isfinite([mean, sd]).all():
+            raise ValueError("the numbers in x are too large to scale; divide them first")
+        return cls(x.shape[1:], tuple(mean.tolist()), tuple(np.where((low == high) | (sd == 0), 1.0, sd).tolist()))
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> ScaledInputs:
+        """No scaling at all."""
+        return cls(shape, (0.0,) * shape[0], (1.0,) * shape[0])
+
+    def __call__(self, raw: Any) -> Tensor:
+        """Inputs (N, D, ...) float32 of an array, a tensor, or the path of a .npy file."""
+        x = array_of(raw, ("x", "x_test"))
+        if x.shape[1:] != self.shape or x.ndim == 0:
+            raise ValueError(f"x must have the shape (N, {', '.join(map(str, self.shape))}), got {x.shape}")
+        refuse_bad(x, "x")
+        around = (-1, *[1] * (len(self.shape) - 1))
+        scaled = (x.astype(np.float64) - np.reshape(self.mean, around)) / np.reshape(self.sd, around)
+        with np.errstate(over="ignore"):
+            small = scaled.astype(np.float32)
+        refuse_bad(small, "x (as float32)")
+        return torch.from_numpy(small)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"kind": "arrays", "shape": list(self.shape), "mean": list(self.mean), "sd": list(self.sd)}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> ScaledInputs:
+        """As `to_dict` stored it."""
+        read = stored_fields(stored, "scaling of arrays", shape=list, mean=list, sd=list)
+        mean = tuple(stored_number(one, "mean") for one in read["mean"])
+        sd = tuple(stored_number(one, "sd", positive=True) for one in read["sd"])
+        if not read["shape"] or not len(mean) == len(sd) == read["shape"][0]:
+            raise ValueError(f"a scaling of shape {read['shape']} needs as many means and sds as its first number")
+        return cls(tuple(map(int, read["shape"])), mean, sd)
+
+
+@dataclass(frozen=True)
+class ArrayImages:
+    """Images in arrays, scaled by channel.
+
+    Args:
+        layout: of new arrays: "NCHW", "NHWC" or "NHW".
+        shape: of one prepared image, (C, H, W).
+    """
+
+    scaling: ImageScaling
+    layout: str
+    shape: tuple[int, ...]
+
+    def __call__(self, raw: Any) -> Tensor:
+        """Inputs (N, C, H, W) of uint8 images, an array, a tensor, or the path of a .npy file."""
+        x = array_of(raw, ("x", "x_test"))
+        images = channels_first(x, self.layout)
+        if tuple(images.shape[1:]) != self.shape:
+            raise ValueError(f"expected images {self.shape} (C, H, W), got {tuple(images.shape[1:])}")
+        return self.scaling(images)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        scaling = self.scaling.to_dict()
+        return {"kind": "array_images", "scaling": scaling, "layout": self.layout, "shape": list(self.shape)}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> ArrayImages:
+        """As `to_dict` stored it."""
+        read = stored_fields(stored, "preparation of image arrays", scaling=dict, layout=str, shape=list)
+        return cls(ImageScaling.from_dict(read["scaling"]), read["layout"], tuple(map(int, read["shape"])))
+
+
+def image_layout(x: Array, given: str | None) -> str:
+    """Where the channels of images (N, H, W), (N, C, H, W) or (N, H, W, C) are: as `given`, or found out."""
+    if given is not None and given not in LAYOUTS:
+        raise ValueError(f"layout must be one of {LAYOUTS}, got {given!r}")
+    if given is None and x.ndim == 3:
+        return "NHW"
+    first, last = x.shape[1] in CHANNELS, x.shape[-1] in CHANNELS
+    if given is None and first == last:
+        raise ValueError(
+            f"images of shape {x.shape} could have their channels first or last: say layout='NCHW' or layout='NHWC'"
+        )
+    return given or ("NCHW" if first else "NHWC")
+
+
+def channels_first(x: Array, layout: str) -> Tensor:
+    """uint8 images of a layout as a tensor (N, C, H, W)."""
+    if x.dtype != np.uint8 or x.ndim != len(layout):
+        raise ValueError(f"expected images {layout} of uint8, 0 to 255; got {x.dtype} of shape {x.shape}")
+    if layout == "NHW":
+        x = x[:, None]
+    return torch.from_numpy(np.array(np.moveaxis(x, 3, 1) if layout == "NHWC" else x, order="C"))
+
+
+def refuse_bad(array: Array, what: str) -> None:
+    """An error that names the first place that is not a finite number, or says that there are no numbers."""
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} must hold numbers, got {array.dtype}; bnn.data.csv reads columns of text")
+    bad = first_bad(array, what)
+    if bad is not None:
+        raise ValueError(f"{bad}; fill in or leave out such inputs (bnn.data.csv fills in missing values)")

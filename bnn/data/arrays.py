@@ -1,0 +1,136 @@
+"""Data of your own in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from bnn.data.array_files import Array, array_names, array_of
+from bnn.data.array_preparation import ArrayImages, ScaledInputs, channels_first, image_layout, refuse_bad
+from bnn.data.array_target import ArrayTarget, find_array_target, learned_scale
+from bnn.data.dataset import Data, Part, TargetScale, Task
+from bnn.data.scaling import ImageScaling
+from bnn.data.split import fraction_of, split
+
+
+def arrays(
+    x: Any,
+    y: Any = None,
+    *,
+    task: Task | None = None,
+    test: float | tuple[Any, Any] | None = None,
+    validation: float | tuple[Any, Any] | None = None,
+    classes: Sequence[str] | None = None,
+    scale: bool = True,
+    layout: str | None = None,
+    seed: int = 0,
+    name: str = "arrays",
+) -> Data:
+    """Arrays as data; inputs and real targets are scaled by mean and sd of the training part.
+
+    Args:
+        x: inputs (N, ...): an array, a tensor, or the path of a .npy or .npz file (its array "x" or "x_train", or its
+            only one). uint8 of 3 or 4 dimensions are images and stay bytes; the rest are features, scaled by column
+            (N, D), or by channel (N, D, ...).
+        y: labels (N,), text or whole numbers, or real targets (N,) or (N, D); likewise a path. None: the arrays "y" or
+            "y_train" of the .npz file that x names, with the file's own test and validation parts ("x_test", ...).
+        task: "classification" or "regression"; None: real numbers are targets, the rest are labels.
+        test, validation: a fraction to set aside (every class keeps its share), a pair (x, y), or None.
+        classes: names of the labels 0, 1, ...; or, where y is text, all classes in the order of their labels. None:
+            those of y, sorted.
+        scale: False leaves inputs and real targets as they are (images: pixels from 0 to 1).
+        layout: of images: "NCHW", "NHWC" or "NHW"; None finds out.
+        seed: of the split, which depends on nothing else.
+        name: of the data.
+
+    >>> data = arrays(np.eye(4), ["cat", "dog", "cat", "dog"])
+    >>> data.task, data.classes, data.train.y.tolist()
+    ('classification', ('cat', 'dog'), [0, 1, 0, 1])
+    """
+    pairs, fractions = _given(x, y, {"test": test, "validation": validation})
+    xs, ys = pairs["train"]
+    target = find_array_target(ys, task, classes)
+    labels = target.labels(ys) if target.task == "classification" else None
+    cut = split(len(xs), fractions["test"], fractions["validation"], seed, labels, target.classes, name)
+    for part, index in (("train", cut.train), ("test", cut.test), ("validation", cut.validation)):
+        if len(index):
+            pairs[part] = xs[index.numpy()], ys[index.numpy()]
+    preparation, inputs = _inputs({part: pair[0] for part, pair in pairs.items()}, scale, layout)
+    targets, real = _targets({part: pair[1] for part, pair in pairs.items()}, target, scale)
+    prepare = preparation.scaling if isinstance(preparation, ArrayImages) else None
+    parts = {part: Part(inputs[part], targets[part], prepare) for part in pairs}
+    return Data(
+        name,
+        target.task,
+        parts["train"],
+        parts.get("test"),
+        parts.get("validation"),
+        target.classes,
+        real,
+        preparation,
+    )
+
+
+def _given(x: Any, y: Any, others: dict[str, Any]) -> tuple[dict[str, tuple[Array, Array]], dict[str, float]]:
+    """{part: (x, y)} of the parts that are given, and {part: fraction} of those to set aside."""
+    inside = array_names(x) if y is None else []
+    pairs, fractions = {"train": _pair((x, x if y is None else y), "train")}, {}
+    for part, value in others.items():
+        if value is None and f"x_{part}" in inside:
+            pairs[part] = _pair((x, x), part)
+        elif isinstance(value, tuple | list):
+            pairs[part] = _pair(value, part)
+        fractions[part] = 0.0 if part in pairs else fraction_of(value, f"{part}, if no pair (x, y),")
+    return pairs, fractions
+
+
+def _pair(value: Sequence[Any], part: str) -> tuple[Array, Array]:
+    """Inputs and targets as arrays of one length, from an .npz file by their names."""
+    if len(value) != 2:
+        raise ValueError(f"{part} must be a fraction, a pair (x, y) or None, got {len(value)} things")
+    suffixes = ("", "_train") if part == "train" else (f"_{part}", "")  # of the arrays in an .npz file
+    xs, ys = (array_of(value, [name + end for end in suffixes]) for name, value in zip("xy", value, strict=True))
+    if xs.ndim == 0 or ys.ndim == 0 or len(xs) == 0:
+        raise ValueError(f"x and y of {part} need at least one input, got the shapes {xs.shape} and {ys.shape}")
+    if len(xs) != len(ys):
+        raise ValueError(f"x and y of {part} must be equally long, got {len(xs)} inputs and {len(ys)} targets")
+    if xs.ndim == 1:
+        raise ValueError(f"x must have the shape (N, D) or more dimensions, got {xs.shape}; x[:, None] is one column")
+    return xs, ys
+
+
+def _inputs(
+    xs: dict[str, Array], scale: bool, layout: str | None
+) -> tuple[ArrayImages | ScaledInputs, dict[str, Tensor]]:
+    """What prepares inputs, and the inputs of every part as they are stored."""
+    train = xs["train"]
+    for part, x in xs.items():
+        if x.shape[1:] != train.shape[1:]:
+            raise ValueError(f"inputs of {part} have the shape {x.shape[1:]}, those of train {train.shape[1:]}")
+        refuse_bad(x, "x" if part == "train" else f"x of {part}")
+    if layout is None and not (train.dtype == np.uint8 and train.ndim in (3, 4)):
+        features = ScaledInputs.learned(train) if scale else ScaledInputs.none(train.shape[1:])
+        return features, {part: features(x) for part, x in xs.items()}
+    found = image_layout(train, layout)
+    images = {part: channels_first(x, found) for part, x in xs.items()}
+    channels = images["train"].shape[1]
+    scaling = ImageScaling.learned(images["train"]) if scale else ImageScaling((0.0,) * channels, (1.0,) * channels)
+    return ArrayImages(scaling, found, tuple(images["train"].shape[1:])), images
+
+
+def _targets(ys: dict[str, Array], target: ArrayTarget, scale: bool) -> tuple[dict[str, Tensor], TargetScale | None]:
+    """The targets of every part, and how real ones are scaled."""
+    names = {part: "y" if part == "train" else f"y of {part}" for part in ys}
+    if target.task == "classification":
+        return {part: target.labels(y, names[part]) for part, y in ys.items()}, None
+    numbers = {part: target.numbers(y, names[part]) for part, y in ys.items()}
+    widths = {part: y.shape[1] for part, y in numbers.items()}
+    if len(set(widths.values())) > 1:
+        raise ValueError(f"targets must have the same number of columns in every part, got {widths}")
+    if not scale:
+        return {part: y.float() for part, y in numbers.items()}, None
+    real = learned_scale(numbers["train"])
+    return {part: real.scaled(y).float() for part, y in numbers.items()}, real

@@ -1,0 +1,10 @@
+"""The fifteen corruptions of Hendrycks and Dietterich (2019) at five severities, with the constants of CIFAR-10-C.
+
+Computed when asked for and deterministic by seed. The published procedures are followed with NumPy, SciPy and Pillow in
+place of scikit-image, OpenCV and ImageMagick; each function says where it differs. The one that is not the original is
+`frost`: it needs photographs, and has a drawn texture instead.
+"""
+
+from .kinds import CORRUPTIONS, GROUPS, corrupt
+
+__all__ = ["CORRUPTIONS", "GROUPS", "corrupt"]

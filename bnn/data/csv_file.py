@@ -1,0 +1,137 @@
+"""Data of your own in a CSV file."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from bnn.data.column_kinds import column_kind, with_numbers
+from bnn.data.columns import Column
+from bnn.data.csv_target import Target, find_target, missing_targets, refuse_missing
+from bnn.data.dataset import Data, Part, TargetScale, Task
+from bnn.data.rows import Rows, is_path
+from bnn.data.split import Split, fraction_of, split
+from bnn.data.table import Reading, TablePreparation, learned
+
+Path = str | os.PathLike[str]
+
+
+def csv(
+    path: Path,
+    target: str,
+    *,
+    task: Task | None = None,
+    test: float | Path | None = 0.2,
+    validation: float | None = 0.1,
+    seed: int = 0,
+    drop: Iterable[str] = (),
+    categories: Iterable[str] = (),
+    missing: Iterable[str] = (),
+    unknown: str = "warn",
+    drop_missing_target: bool = False,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str = "utf-8-sig",
+) -> Data:
+    """A table as data: numbers are scaled, categories spread out, all learned on the training part.
+
+    Args:
+        path: a file whose first line names the columns.
+        target: the column to predict.
+        task: "classification" or "regression"; None: text and at most 20 different whole numbers are classes.
+        test: the fraction of rows to test on (every class keeps its share), or the path of a file with test rows.
+        validation: the fraction of rows of `path` to set aside for choosing; None or 0: none.
+        seed: of the split, which depends on nothing else.
+        drop: columns to leave out.
+        categories: columns to read as categories, even if they hold numbers or more than 50 different texts.
+        missing: words for a missing value, beside an empty cell, NA, N/A, NaN, null, None and ?.
+        unknown: what a category means that training never showed: "warn" (none of them) or "error".
+        drop_missing_target: leave out rows without a target, instead of an error.
+        delimiter, decimal: "," ";" tab or "|", and "." or ","; None finds out.
+        encoding: of the text.
+
+    Returns:
+        Data whose `preparation` (`TablePreparation`) reads new rows: a CSV file, a list of dicts, or a dict of columns.
+    """
+    reading = Reading(_names(missing), unknown, delimiter, decimal, encoding)
+    rows = _with_targets(reading.rows(_file(path)), target, reading, drop_missing_target)
+    kinds = _kinds(rows, target, reading, _names(drop), _names(categories))
+    rows = with_numbers(rows, kinds, reading.words)
+    goal = find_target(rows, target, task)
+    other = _with_targets(reading.rows(test), target, reading, drop_missing_target) if is_path(test) else None
+    parts = _split(rows, goal, None if other is not None else test, validation, seed)
+    train = rows.subset(parts.train.tolist(), f"{rows.source} (training part)")
+    preparation = learned(train, kinds, reading)
+    scale = goal.scale(train) if goal.task == "regression" else None
+
+    def part(chosen: Rows | Tensor, label: str) -> Part | None:
+        if isinstance(chosen, Tensor):
+            chosen = rows.subset(chosen.tolist(), f"{rows.source} ({label} part)")
+        return _part(chosen, preparation, goal, scale) if len(chosen) else None
+
+    return Data(
+        name=pathlib.Path(path).name,
+        task=goal.task,
+        train=_part(train, preparation, goal, scale),
+        test=part(parts.test if other is None else other, "test"),
+        validation=part(parts.validation, "validation"),
+        classes=goal.classes,
+        target=scale,
+        preparation=preparation,
+    )
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    """One name is as good as a list of one."""
+    return (names,) if isinstance(names, str) else tuple(map(str, names))
+
+
+def _file(path: Any) -> Path:
+    if not is_path(path):
+        raise TypeError(f"path must name a CSV file, got a {type(path).__name__}; bnn.data.arrays takes arrays")
+    return path
+
+
+def _with_targets(rows: Rows, target: str, reading: Reading, drop: bool) -> Rows:
+    """The rows that have a target; all, or those that are left."""
+    rows.need([target])
+    missing = missing_targets(rows, target, reading.words)
+    if not drop:
+        refuse_missing(rows, target, missing)
+    if len(missing) == len(rows):
+        raise ValueError(f"{rows.source}: the target {target!r} is missing in every row")
+    gone = set(missing)
+    return rows.subset(row for row in range(len(rows)) if row not in gone) if gone else rows
+
+
+def _kinds(
+    rows: Rows, target: str, reading: Reading, drop: Sequence[str], categories: Sequence[str]
+) -> dict[str, type[Column]]:
+    """{column: its kind} of all that are predicted from."""
+    rows.need([*drop, *categories])
+    wrong = [name for name in drop if name == target or name in categories]
+    if wrong:
+        raise ValueError(f"drop names {wrong[0]!r}, which is the target or one of categories; it cannot be both")
+    names = [name for name in rows.columns if name not in (target, *drop)]
+    if "" in names:
+        raise ValueError(
+            f"{rows.source}: a column has no name in the first line; name it, or leave it out with drop=['']"
+        )
+    if not names:
+        raise ValueError(f"{rows.source}: there is no column left to predict {target!r} from")
+    return {name: column_kind(rows, name, reading.words, categories) for name in names}
+
+
+def _split(rows: Rows, goal: Target, test: Any, validation: Any, seed: int) -> Split:
+    fractions = fraction_of(test, "test"), fraction_of(validation, "validation")
+    labels = goal.labels(rows) if goal.task == "classification" else None
+    return split(len(rows), *fractions, seed, labels, goal.classes, rows.source)
+
+
+def _part(rows: Rows, preparation: TablePreparation, goal: Target, scale: TargetScale | None) -> Part:
+    x = preparation.encode(rows)
+    return Part(x, goal.labels(rows) if scale is None else scale.scaled(goal.numbers(rows)).float())

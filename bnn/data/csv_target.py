@@ -1,0 +1,111 @@
+"""The column to predict: its task, classes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnn.data.columns import mean_and_sd, numbers_of
+from bnn.data.dataset import TASKS, TargetScale, Task
+from bnn.data.rows import Cell, Rows, is_missing, number
+from bnn.record import listed
+
+FEW = 20  # different whole numbers that are classes where the task is not given
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted.
+
+    Args:
+        name: of the column.
+        task: "classification" or "regression".
+        classes: in the order of the labels; empty for regression.
+        whole: whether classes are whole numbers, which may be written as 1 or 1.0.
+    """
+
+    name: str
+    task: Task
+    classes: tuple[str, ...] = ()
+    whole: bool = False
+
+    def labels(self, rows: Rows) -> Tensor:
+        """The rows' classes as int64 (N,)."""
+        positions: Mapping[str, int] = {one: index for index, one in enumerate(self.classes)}
+        names = [_class_name(cell, rows.decimal, self.whole) for cell in rows.columns[self.name]]
+        for row, name in enumerate(names):
+            if name not in positions:
+                raise ValueError(
+                    f"{rows.place(row)}: class {name!r} of column {self.name!r} does not occur in the training file, "
+                    f"which has {listed(map(repr, self.classes), 10)}; add rows of it there, or leave the line out here"
+                )
+        return torch.tensor([positions[name] for name in names])
+
+    def numbers(self, rows: Rows) -> Tensor:
+        """The rows' targets (N, 1) in their own units, float64."""
+        return torch.from_numpy(numbers_of(rows, self.name, frozenset()))[:, None]
+
+    def scale(self, rows: Rows) -> TargetScale:
+        """Mean and sd of the training part."""
+        values = numbers_of(rows, self.name, frozenset())
+        mean, sd = mean_and_sd(values)
+        if sd == 0:
+            raise ValueError(f"{rows.source}: the target {self.name!r} is {values[0]:g} in all of the training part")
+        return TargetScale((mean,), (sd,))
+
+
+def find_target(rows: Rows, name: str, task: Task | None) -> Target:
+    """The target of a table without missing targets.
+
+    Where `task` is None, text and at most 20 different whole numbers are classes, other numbers are real targets.
+    """
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}; expected one of {TASKS}, or None")
+    cells = rows.columns[name]
+    values = [number(cell, rows.decimal) for cell in cells]
+    texts = [row for row, value in enumerate(values) if value is None]
+    if texts and (task == "regression" or (task is None and 2 * len(texts) <= len(cells))):
+        raise ValueError(
+            f"{rows.place(texts[0])}: text in a target of numbers, {cells[texts[0]]!r} in {name!r} ({len(texts)} of "
+            f"{len(cells)} are no numbers); correct it, list it in missing=, or say task='classification'"
+        )
+    whole = not texts and all(float(value or 0).is_integer() for value in values)
+    classes = {_class_name(cell, rows.decimal, whole) for cell in cells}
+    if task is None:
+        task = "classification" if texts or (whole and len(classes) <= FEW) else "regression"
+    if task == "regression":
+        return Target(name, task)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{rows.source}: the target {name!r} is {cells[0]!r} in every row; there is nothing to tell apart"
+        )
+    return Target(name, task, tuple(sorted(classes, key=_order)), whole)
+
+
+def missing_targets(rows: Rows, name: str, words: frozenset[str]) -> list[int]:
+    """The rows without a target."""
+    return [row for row, cell in enumerate(rows.columns[name]) if is_missing(cell, words)]
+
+
+def refuse_missing(rows: Rows, name: str, missing: Sequence[int]) -> None:
+    """An error that says on which lines the target is missing."""
+    if missing:
+        lines = listed((str(rows.numbers[row]) for row in missing), 5).replace(";", ",")
+        raise ValueError(
+            f"{rows.source}: the target {name!r} is missing on line {lines}; fill it in, "
+            "or say drop_missing_target=True to leave such rows out"
+        )
+
+
+def _class_name(cell: Cell, decimal: str, whole: bool) -> str:
+    value = number(cell, decimal)
+    return str(int(value)) if whole and value is not None and value.is_integer() else str(cell)
+
+
+def _order(name: str) -> tuple[int, float, str]:
+    """Numbers first and by size, then text."""
+    value = number(name)
+    return (1, 0.0, name) if value is None else (0, value, name)

@@ -1,0 +1,162 @@
+"""What a data set is to the rest of the library: parts that hold tensors, and what is needed to read more like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Task = Literal["classification", "regression"]
+TASKS = ["classification", "regression"]
+
+
+class Preparation(Protocol):
+    """Turns raw inputs into what a network takes; learned on the training part and stored with the model as JSON."""
+
+    def __call__(self, raw: Any) -> Tensor:
+        """Prepared inputs (N, ...) of a floating type."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, with its kind under "kind"; `bnn.data.preparation` reads it back."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Inputs and targets of one part of a data set (training, validation, test), in memory.
+
+    Args:
+        x: inputs as stored (N, ...): images are uint8 (N, C, H, W), rows of a table float (N, D) and scaled already.
+        y: labels int64 (N,), or real targets (N, D) in units of `Data.target`; None for a set without labels.
+        prepare: what turns stored inputs into what a network takes; None: they are that already.
+    """
+
+    x: Tensor
+    y: Tensor | None = None
+    prepare: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.x, Tensor) or self.x.ndim == 0:
+            raise TypeError(f"x must be a tensor (N, ...), got {_shown(self.x)}; torch.as_tensor(x) makes one")
+        if self.y is not None and (not isinstance(self.y, Tensor) or len(self.y) != len(self.x)):
+            raise ValueError(f"y must be a tensor with one target per input, {len(self.x)}; got {_shown(self.y)}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def inputs(self, index: Any = slice(None)) -> Tensor:
+        """Prepared inputs at `index` (anything that indexes a tensor)."""
+        chosen = self.x[index]
+        return chosen if self.prepare is None else self.prepare(chosen)
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """All prepared inputs, and all targets."""
+        if self.y is None:
+            raise ValueError("this part has no targets; .inputs() gives its inputs")
+        return self.inputs(), self.y
+
+    def subset(self, index: Any) -> Part:
+        """The part with only the inputs at `index`."""
+        return replace(self, x=self.x[index], y=None if self.y is None else self.y[index])
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """Real targets are trained on as (y - mean) / sd; mean and sd (D,) are those of the training part."""
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+    def scaled(self, y: Tensor) -> Tensor:
+        """(N, D) from the target's own units to units of sd."""
+        return (y - y.new_tensor(self.mean)) / y.new_tensor(self.sd)
+
+    def own_units(self, mean: Tensor) -> Tensor:
+        """A predicted mean, or a scaled target, (N, D), in the target's own units."""
+        return mean * mean.new_tensor(self.sd) + mean.new_tensor(self.mean)
+
+    def own_variance(self, variance: Tensor) -> Tensor:
+        """A predicted variance (N, D) in the target's own units, squared."""
+        return variance * variance.new_tensor(self.sd).square()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"mean": list(self.mean), "sd": list(self.sd)}
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set: its parts, and what is needed to understand predictions and to read more of the same.
+
+    Args:
+        name: as in `bnn.data.load(name)`, or a file's name.
+        task: "classification" or "regression".
+        train, test, validation: the parts; `validation` is made by `with_validation` where the set has none.
+        classes: names of the classes, in the order of the labels; empty for regression.
+        target: how real targets are scaled; None for classes, or where they are not.
+        preparation: reads raw inputs (images uint8, rows of a table) as the network takes them.
+        augment: a random change of a stored training batch, (x, generator) -> x of the same shape and type.
+    """
+
+    name: str
+    task: Task
+    train: Part
+    test: Part | None = None
+    validation: Part | None = None
+    classes: tuple[str, ...] = ()
+    target: TargetScale | None = None
+    preparation: Preparation | None = None
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"unknown task {self.task!r}; expected one of {TASKS}")
+        if self.task == "classification" and len(self.classes) < 2:
+            raise ValueError(f"classification needs at least two classes, got {list(self.classes)}")
+        if len(self.train) == 0:
+            raise ValueError(f"{self.name}: the training part is empty")
+
+    @property
+    def in_shape(self) -> tuple[int, ...]:
+        """The shape of one prepared input."""
+        return tuple(self.train.inputs(slice(0, 1)).shape[1:])
+
+    @property
+    def out_features(self) -> int:
+        """How many outputs a network needs: one per class, or per real target."""
+        if self.task == "classification":
+            return len(self.classes)
+        return 1 if self.train.y is None or self.train.y.ndim < 2 else self.train.y.shape[1]
+
+    def with_validation(self, fraction: float = 0.1, seed: int = 0) -> Data:
+        """This set with a random `fraction` of the training part set aside as `validation`.
+
+        Classes keep their shares (every class is split by itself); the split depends on `seed` alone.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction must lie between 0 and 1, got {fraction!r}")
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self.train), generator=generator)
+        if self.task == "classification" and self.train.y is not None:
+            order = order[self.train.y[order].argsort(stable=True)]  # class by class, random within
+            aside = _every(order, fraction)
+        else:
+            aside = order[: max(1, round(fraction * len(order)))].sort().values
+        kept = torch.ones(len(self.train), dtype=torch.bool)
+        kept[aside] = False
+        if not kept.any():
+            raise ValueError(f"{self.name}: {len(self.train)} training inputs are too few to set {fraction:g} aside")
+        return replace(self, train=self.train.subset(kept), validation=self.train.subset(aside))
+
+
+def _every(order: Tensor, fraction: float) -> Tensor:
+    """A `fraction` of `order`, evenly spaced over it, sorted."""
+    count = max(1, round(fraction * len(order)))
+    picked = ((torch.arange(count, dtype=torch.double) + 0.5) * len(order) / count).long()
+    return order[picked].sort().values
+
+
+def _shown(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

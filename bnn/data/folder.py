@@ -1,0 +1,173 @@
+"""Data of your own: a folder of images, one folder per class."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from bnn.data.augment import Augment
+from bnn.data.class_folders import Found, find_images
+from bnn.data.dataset import Data, Part
+from bnn.data.folder_preparation import FolderPreparation, checked_size, shown_size
+from bnn.data.image_files import Header, ImageFileError, decode, header
+from bnn.data.memory import check_memory
+from bnn.data.scaling import ImageScaling
+from bnn.data.split import fraction_of, split
+from bnn.extras import need
+from bnn.record import listed
+
+MANY = 1000  # images from which on progress is shown
+
+T = TypeVar("T")
+
+
+class _Image(NamedTuple):
+    part: str
+    label: int
+    path: pathlib.Path
+
+
+def folder(
+    path: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    test: float | None = 0.2,
+    validation: float | None = 0.1,
+    seed: int = 0,
+    grey: bool | None = None,
+    augment: bool | Callable[[Tensor, torch.Generator], Tensor] = False,
+    skip_corrupt: bool = False,
+    progress: bool | None = None,
+) -> Data:
+    """Images in folders as data for classification: one folder per class, or such folders in train/ and test/.
+
+    Args:
+        path: `path`/class/*.png, or `path`/train/class/, `path`/test/class/, perhaps `path`/validation/class/. Images
+            end in .png, .jpg, .jpeg, .bmp, .gif, .webp, .tif or .tiff; those in folders below a class belong to it.
+        size: (H, W), or the side of a square: images are scaled to cover it and cut at the centre. None: all must have
+            one size.
+        test, validation: fractions to set aside where there is no folder of that name; every class keeps its share.
+        seed: of the split, which depends on nothing else.
+        grey: one channel; None: if all files are stored so.
+        augment: True crops and flips training images at random (`Augment`); or a function of your own.
+        skip_corrupt: leave damaged files out with a warning, instead of an error.
+        progress: whether to show progress; None: in a terminal, from 1000 images on, if rich is installed.
+
+    Returns:
+        Data whose `preparation` (`FolderPreparation`) reads new image files.
+    """
+    fractions = {"test": fraction_of(test, "test"), "validation": fraction_of(validation, "validation")}
+    found = find_images(path)
+    images = [
+        _Image(part, label, file)
+        for part, classes in found.parts.items()
+        for label, name in enumerate(found.classes)
+        for file in classes.get(name, [])
+    ]
+    images, headers = _readable(
+        images, lambda one: header(one.path), skip_corrupt, _progress(progress, "looking at images")
+    )
+    sides = _one_size(images, headers) if size is None else checked_size(size)
+    grey = all(one.grey for one in headers) if grey is None else grey
+    check_memory((len(images), 1 if grey else 3, *sides))
+    x = torch.empty(len(images), 1 if grey else 3, *sides, dtype=torch.uint8)
+    rows = iter(x)
+
+    def read(one: _Image) -> None:
+        pixels = decode(one.path, sides, grey)  # first: a damaged image takes no row
+        next(rows).copy_(torch.from_numpy(pixels))
+
+    images, _ = _readable(images, read, skip_corrupt, _progress(progress, "reading images"))
+    _check_classes(found, images)
+    parts = _parts(x[: len(images)], images, found, fractions, seed)
+    scaling = ImageScaling.learned(parts["train"][0])
+    made = {name: Part(*tensors, scaling) for name, tensors in parts.items()}
+    return Data(
+        name=found.root.resolve().name,
+        task="classification",
+        train=made["train"],
+        test=made.get("test"),
+        validation=made.get("validation"),
+        classes=found.classes,
+        preparation=FolderPreparation(scaling, sides, grey, size is not None),
+        augment=(Augment() if augment else None) if isinstance(augment, bool) else augment,
+    )
+
+
+def _readable(
+    images: Sequence[_Image], read: Callable[[_Image], T], skip: bool, shown: Callable[[list[_Image]], Iterable[_Image]]
+) -> tuple[list[_Image], list[T]]:
+    """The images that `read` can read, and what it gives; a damaged one is an error, or left out with a warning."""
+    kept, results, damaged = [], [], []
+    for image in shown(list(images)):
+        try:
+            results.append(read(image))
+            kept.append(image)
+        except ImageFileError as error:
+            if not skip:
+                raise ImageFileError(
+                    f"{error}; repair or remove it, or leave such files out with skip_corrupt=True"
+                ) from error
+            damaged.append(str(error))
+    if damaged:
+        warnings.warn(f"{len(damaged)} damaged images are left out: {listed(damaged)}", stacklevel=3)
+    return kept, results
+
+
+def _one_size(images: Sequence[_Image], headers: Sequence[Header]) -> tuple[int, int]:
+    """The size that all images have; two that differ are named in an error."""
+    for image, one in zip(images, headers, strict=True):
+        if one.size != headers[0].size:
+            raise ValueError(
+                f"images differ in size: {images[0].path} is {shown_size(headers[0].size)}, {image.path} is "
+                f"{shown_size(one.size)} (height x width); scale all to one with size=32 or size=(H, W)"
+            )
+    if not headers:
+        raise ValueError("no image could be read")
+    return headers[0].size
+
+
+def _check_classes(found: Found, images: Sequence[_Image]) -> None:
+    """An error if damaged files were all that a class had to train on."""
+    trained = {image.label for image in images if image.part == "train"}
+    empty = [repr(name) for label, name in enumerate(found.classes) if label not in trained]
+    if empty:
+        raise ValueError(f"{found.root}: classes without a readable image to train on: {listed(empty)}")
+
+
+def _parts(
+    x: Tensor, images: Sequence[_Image], found: Found, fractions: dict[str, float], seed: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """{part: images and labels}: as the folders say, and from the training part by fractions where they say nothing."""
+    y = torch.tensor([image.label for image in images])
+    at = {name: torch.tensor([i for i, one in enumerate(images) if one.part == name]) for name in found.parts}
+    wanted = {name: 0.0 if name in at else fraction for name, fraction in fractions.items()}
+    train = at["train"]
+    cut = split(len(train), **wanted, seed=seed, labels=y[train], classes=found.classes, name=str(found.root))
+    at |= {name: train[index] for name, index in (("test", cut.test), ("validation", cut.validation)) if len(index)}
+    at["train"] = train[cut.train]
+    return {name: (x[index], y[index]) for name, index in at.items() if len(index)}
+
+
+def _progress(wanted: bool | None, what: str) -> Callable[[list[_Image]], Iterable[_Image]]:
+    """Wraps a list so that going through it shows progress, or not."""
+
+    def shown(images: list[_Image]) -> Iterable[_Image]:
+        if wanted is False or (wanted is None and (len(images) < MANY or not sys.stderr.isatty())):
+            return images
+        try:
+            bars, consoles = need("rich.progress", "data"), need("rich.console", "data")
+        except ImportError:
+            if wanted:
+                raise
+            return images
+        return bars.track(images, what, console=consoles.Console(stderr=True))
+
+    return shown

@@ -1,0 +1,128 @@
+"""Image files as arrays of bytes: upright, in one colour mode, at one size; damaged files are named."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnn.extras import need
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
+ORIENTATION = 0x0112  # the Exif tag; from 5 on, the image lies on its side
+QUIET = ("thumbs.db", "desktop.ini", "__macosx")  # what systems leave behind; hidden files are, too
+
+Path = str | os.PathLike[str]
+Bytes = npt.NDArray[np.uint8]
+
+
+class ImageFileError(ValueError):
+    """A file that ought to be an image and cannot be read as one."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first bytes of an image say: upright size (H, W), and whether it is stored grey."""
+
+    size: tuple[int, int]
+    grey: bool
+
+
+def header(path: Path) -> Header:
+    """The header of an image file; nothing is decoded."""
+    with _opened(path) as image:
+        width, height = image.size
+        lies = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+        return Header((width, height) if lies else (height, width), image.mode in GREY_MODES)
+
+
+def decode(path: Path, size: tuple[int, int], grey: bool) -> Bytes:
+    """The image (C, H, W) of a file, C = 1 if `grey` and else 3.
+
+    Turned upright as its Exif data says, on white where it is transparent, 16 bits reduced to 8; of several frames the
+    first. One of another size is scaled (with antialiasing) until it covers `size` (H, W), and its centre is cut out.
+    """
+    height, width = size
+    ops = need("PIL.ImageOps", "data")
+    with _opened(path) as image:
+        image.draft(None, (2 * max(size), 2 * max(size)))  # JPEG decodes large images at a fraction of their size
+        _refuse_wide(image)
+        image.load()
+        upright = _eight_bits(ops.exif_transpose(image))
+        converted = _on_white(upright).convert("L" if grey else "RGB")
+        if converted.size != (width, height):
+            converted = ops.fit(converted, (width, height), need("PIL.Image", "data").Resampling.BILINEAR)
+        pixels = np.array(converted, dtype=np.uint8).reshape(height, width, -1)
+    return pixels.transpose(2, 0, 1)
+
+
+def files_below(folder: pathlib.Path) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
+    """Images and other files of a folder and its subfolders, sorted; links to folders are not followed."""
+    images: list[pathlib.Path] = []
+    others: list[pathlib.Path] = []
+    for root, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if not is_quiet(name))
+        for name in sorted(names):
+            if not is_quiet(name):
+                (images if is_image(name) else others).append(pathlib.Path(root, name))
+    return images, others
+
+
+def is_image(name: str) -> bool:
+    """Whether a file's ending is one of an image."""
+    return name.lower().endswith(ENDINGS)
+
+
+def is_quiet(name: str) -> bool:
+    """Whether a file or folder is hidden, or left behind by a system."""
+    return name.startswith(".") or name.lower() in QUIET
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The image, not decoded yet; whatever goes wrong with it is an error that names the file."""
+    image_file, image_module = need("PIL.ImageFile", "data"), need("PIL.Image", "data")
+    lenient, image_file.LOAD_TRUNCATED_IMAGES = image_file.LOAD_TRUNCATED_IMAGES, False
+    try:
+        if os.path.getsize(path) == 0:
+            raise ImageFileError("the file is empty")
+        with image_module.open(path) as image:
+            yield image
+    except image_module.UnidentifiedImageError:
+        raise ImageFileError(f"cannot read the image {path}: it is damaged, or no image at all") from None
+    except (MemoryError, ImportError, Warning):
+        raise
+    except Exception as error:  # decoders raise whatever comes to hand
+        raise ImageFileError(f"cannot read the image {path}: {error}") from error
+    finally:
+        image_file.LOAD_TRUNCATED_IMAGES = lenient
+
+
+def _refuse_wide(image: Any) -> None:
+    """An error for pixels of 32 bits; PNG files of 16 bits may come in that mode, too."""
+    if image.mode == "F" or (image.mode == "I" and image.format != "PNG"):
+        raise ImageFileError(f"pixels of 32 bits (mode {image.mode!r}) have no fixed range; save it with 8 or 16 bits")
+
+
+def _eight_bits(image: Any) -> Any:
+    """An image of 16 bits per pixel as one of 8; other images as they are."""
+    if not image.mode.startswith("I"):
+        return image
+    pixels = np.asarray(image).astype(np.int64)
+    return need("PIL.Image", "data").fromarray(((pixels + 128) // 257).clip(0, 255).astype(np.uint8))
+
+
+def _on_white(image: Any) -> Any:
+    """The image without transparency."""
+    if image.mode not in ("RGBA", "LA", "PA", "RGBa", "La") and "transparency" not in image.info:
+        return image
+    rgba = image.convert("RGBA")
+    white = need("PIL.Image", "data").new("RGBA", rgba.size, "white")
+    return need("PIL.Image", "data").alpha_composite(white, rgba)

@@ -1,0 +1,101 @@
+"""Which inputs go into which part: by a seed alone, class by class, and every class keeps one for training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnn.record import listed
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sorted indices of the three parts; those of a part that was not asked for are empty."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+def fraction_of(value: Any, what: str) -> float:
+    """`value` as a fraction in [0, 1); None is 0.
+
+    >>> fraction_of(0.2, "test"), fraction_of(None, "test")
+    (0.2, 0.0)
+    """
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{what} must be a fraction from 0 up to 1 (0 or None: no such part), got {value!r}")
+    return float(value)
+
+
+def split(
+    count: int,
+    test: float,
+    validation: float,
+    seed: int,
+    labels: Tensor | None = None,
+    classes: Sequence[str] = (),
+    name: str = "the data",
+) -> Split:
+    """Sets fractions `test` and `validation` of `count` inputs aside at random, the rest is for training.
+
+    With labels (N,), every class is split in the same proportions and keeps at least one input for training; one that
+    has no other is named in a warning.
+
+    >>> split(10, test=0.2, validation=0.1, seed=0).train.shape
+    torch.Size([7])
+    """
+    if test + validation >= 1:
+        raise ValueError(f"test={test:g} and validation={validation:g} leave nothing to train on")
+    order = torch.randperm(count, generator=torch.Generator(device="cpu").manual_seed(seed), device="cpu")
+    kept = order[:1]  # at least one is for training
+    if labels is not None:
+        order = order[labels[order].argsort(stable=True)]  # class by class, random within
+        kept = order[_starts(labels[order])]
+        if test or validation:
+            _warn_alone(labels, classes, name)
+    free = order[~torch.isin(order, kept)]
+    sizes = [max(1, round(part * count)) if part else 0 for part in (test, validation)]
+    if sum(sizes) > len(free):
+        hint = f" with {len(kept)} classes, of which each keeps one for training" if labels is not None else ""
+        fewer = "; for real targets say task='regression'" if labels is not None else ""
+        raise ValueError(
+            f"{name}: {count} inputs{hint} are too few to set {sum(sizes)} aside; "
+            f"give a smaller test= and validation= (None: no such part){fewer}"
+        )
+    aside = _every(free, sizes[0])
+    free = free[~torch.isin(free, aside)]
+    validated = _every(free, sizes[1])
+    rest = torch.ones(count, dtype=torch.bool)
+    rest[aside] = rest[validated] = False
+    return Split(rest.nonzero()[:, 0], validated.sort().values, aside.sort().values)
+
+
+def _every(order: Tensor, count: int) -> Tensor:
+    """`count` of `order`, evenly spaced over it."""
+    picked = ((torch.arange(count, dtype=torch.double) + 0.5) * len(order) / max(count, 1)).long()
+    return order[picked]
+
+
+def _starts(ordered: Tensor) -> Tensor:
+    """Where a new label begins in sorted labels (N,), as a mask."""
+    starts = torch.ones(len(ordered), dtype=torch.bool)
+    starts[1:] = ordered[1:] != ordered[:-1]
+    return starts
+
+
+def _warn_alone(labels: Tensor, classes: Sequence[str], name: str) -> None:
+    counts = labels.bincount(minlength=len(classes))
+    alone = [repr(classes[label]) for label in (counts == 1).nonzero()[:, 0].tolist()]
+    if alone:
+        warnings.warn(
+            f"{name}: classes with a single input, which is used for training and never tested: {listed(alone)}",
+            stacklevel=4,
+        )

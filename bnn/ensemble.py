@@ -1,0 +1,176 @@
+"""Deep ensembles: several networks of one architecture that count as one model, the paper's Ensemble-W."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from bnn.files import Path, load_, state_mismatch
+from bnn.inputs import check_network
+from bnn.nn.base import BayesianLayer
+from bnn.nn.draw import Draw
+from bnn.nn.options import check_size
+from bnn.nn.recompute import keep, note
+from bnn.nn.root import current_draw, mark_root_
+from bnn.record import listed
+
+MEMBERS = 5  # as in the paper; beyond that a deep ensemble gains little
+
+_INSTEAD = "pass a list of networks, or init=, a function that re-initialises a network in place"
+
+
+class Ensemble(nn.Module):
+    """M networks of one architecture as one model: the mixture 1/M sum_m p(y | x, member m).
+
+    `ensemble(x)` is one draw: one member at random. `bnn.predict` and `bnn.draws` use members evenly, `bnn.ELBO` trains
+    all of them on every batch, `bnn.save` writes one file, and `bnn.bayesianize_(ensemble, ...)` converts every member:
+    with `"inducing"` that is a compressed deep ensemble.
+
+    Args:
+        net: one network, which is left alone: members are copies of it, each re-initialised by calling
+            `reset_parameters()` of every module that has it, children first (BatchNorm forgets its statistics, too). Or
+            a list of networks, trained or not, which become the members as they are.
+        members: M, 5 by default; for one network only.
+        init: re-initialises a copy, in place, instead of `reset_parameters()`; for one network only.
+
+    Raises:
+        ValueError: a module of `net` has parameters but no `reset_parameters`; parameters are frozen; `net` is Bayesian
+            already; the copies came out equal; the networks of a list differ in names or shapes, or one comes twice.
+
+    >>> import bnn
+    >>> net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+    >>> ensemble = Ensemble(net, members=3)
+    >>> bnn.predict(ensemble, torch.randn(2, 64)).probs.shape
+    torch.Size([2, 10])
+    >>> bnn.bayesianize_(ensemble, "inducing", inducing_rows=8, inducing_cols=8)
+    >>> bnn.parameter_count(net), bnn.parameter_count(ensemble)
+    (7510, 7494)
+    """
+
+    members: nn.ModuleList
+
+    def __init__(
+        self,
+        net: nn.Module | Sequence[nn.Module],
+        members: int | None = None,
+        init: Callable[[nn.Module], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(net, list | tuple | nn.ModuleList):
+            if members is not None or init is not None:
+                raise ValueError("a list of networks is taken as it is: leave out members= and init=")
+            nets = list(net)
+            _check_members(nets)
+        else:
+            nets = _fresh_copies(net, MEMBERS if members is None else members, init)
+        self.members = nn.ModuleList(nets)
+        mark_root_(self)
+
+    @classmethod
+    def from_files(cls, net: nn.Module | Callable[[], nn.Module], paths: Iterable[Path]) -> Ensemble:
+        """An ensemble of networks that `bnn.save` wrote, a file for each member.
+
+        Args:
+            net: a plain network of their architecture, which is left alone, or a function that makes one.
+            paths: the files, of plain or of converted networks.
+        """
+        if isinstance(paths, str | bytes | os.PathLike):
+            raise TypeError(f"paths must be a list of files, one for each member, got {paths!r}")
+        nets = []
+        for path in paths:
+            fresh = copy.deepcopy(net) if isinstance(net, nn.Module) else net()
+            load_(fresh, path)
+            nets.append(fresh)
+        return cls(nets)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The output of the member that this draw shows: a random one, unless the draw was told."""
+        like = torch.empty(0, device="cpu")  # members are picked on the CPU
+        draw = current_draw(self, like)
+        record = note(self, draw, like)  # for gradient checkpointing: what runs again has to show the same member
+        shown = set(self.shown(draw).tolist())
+        if len(shown) > 1:
+            raise RuntimeError(f"one pass shows one member of an ensemble, these draws ask for {sorted(shown)}")
+        output = self.members[shown.pop()](*args, **kwargs)
+        first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
+        if first is not None:
+            keep(record, first)
+        return output
+
+    def shown(self, draw: Draw, given: Tensor | None = None) -> Tensor:
+        """The members (K,) that the K draws of `draw` show: `given` if nobody has asked before, else as it was."""
+        return draw.once(self, "member", lambda draw: self._pick(draw) if given is None else given, whole=True)
+
+    def _pick(self, draw: Draw) -> Tensor:
+        seeds, size = draw.seeds_of(self), len(self.members)
+        if seeds is None:
+            return torch.randint(size, (draw.count,), device="cpu")
+        generators = seeds.generators(self, "member", "cpu")
+        picked = [torch.randint(size, (1,), generator=generator, device="cpu") for generator in generators]
+        return torch.cat(picked).expand(draw.count)
+
+
+def _check_members(nets: list[Any]) -> None:
+    """Raises unless these are different networks of one architecture."""
+    if not nets:
+        raise ValueError("an ensemble needs at least one network, the list is empty")
+    for i, net in enumerate(nets):
+        check_network(net)
+        _check_initialised(net)
+        twin = next((j for j in range(i) if nets[j] is net), None)
+        if twin is not None:
+            raise ValueError(f"networks {twin} and {i} are the same object: copy.deepcopy it, or pass it once")
+        mismatch = state_mismatch(nets[0].state_dict(), net.state_dict())
+        if mismatch:
+            raise ValueError(f"networks 0 and {i} differ, members need one architecture: {listed(mismatch)}")
+
+
+def _fresh_copies(net: Any, count: int, init: Callable[[nn.Module], Any] | None) -> list[nn.Module]:
+    """`count` copies of a plain network, each re-initialised."""
+    check_network(net)
+    check_size("members", count)
+    _check_initialised(net)
+    if any(isinstance(module, BayesianLayer) for module in net.modules()):
+        raise ValueError(
+            "a Bayesian network has no fresh start of its own: make the ensemble of the plain network first, then "
+            "bnn.bayesianize_(ensemble, ...); or pass a list of converted networks"
+        )
+    copies = [copy.deepcopy(net) for _ in range(count)]
+    for one in copies:
+        if init is None:
+            _reset_(one)
+        elif init(one) not in (None, one):
+            raise ValueError("init= must re-initialise the network it gets, in place, and return nothing")
+    for (i, one), (j, other) in itertools.combinations(enumerate(copies), 2):
+        if all(map(torch.equal, one.parameters(), other.parameters())):
+            raise ValueError(f"members {i} and {j} have equal parameters after re-initialising: {_INSTEAD}")
+    return copies
+
+
+def _check_initialised(net: nn.Module) -> None:
+    lazy = [name for name, parameter in net.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ValueError(f"{listed(lazy)} not initialised yet: run a forward pass first")
+
+
+def _reset_(net: nn.Module) -> None:
+    """Re-initialises `net`, in place: children first, as a constructor does."""
+    frozen = [name for name, parameter in net.named_parameters() if not parameter.requires_grad]
+    if frozen:
+        raise ValueError(f"{listed(frozen)} frozen: training could not mend random values there; {_INSTEAD}")
+    for name, module in reversed(list(net.named_modules())):
+        # torch's attention has the method under a private name
+        reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+        if callable(reset):
+            reset()
+        elif any(parameter is not None for parameter in module._parameters.values()):
+            kind = f"{name or 'the network'} ({type(module).__name__})"
+            raise ValueError(f"{kind} has parameters but no reset_parameters(): {_INSTEAD}")

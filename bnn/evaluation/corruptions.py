@@ -1,0 +1,99 @@
+"""How a network does under corruptions of the test images: each kind and severity, and means over kinds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnn.data import CORRUPTIONS, corrupt
+from bnn.data.dataset import Part
+from bnn.evaluation.pieces import Corrupted, Severity, Uncertainty
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def chosen(corruptions: Any) -> list[tuple[str, int]]:
+    """The (kind, severity) pairs that were asked for, each once.
+
+    >>> chosen({"fog": [1, 5], "snow": 3})
+    [('fog', 1), ('fog', 5), ('snow', 3)]
+    >>> len(chosen("all")), len(chosen([5])), len(chosen(["fog"])), chosen(None)
+    (75, 15, 5, [])
+    """
+    if corruptions is None or corruptions is False:
+        return []
+    if corruptions is True or corruptions == "all":
+        asked: Mapping[Any, Any] = dict.fromkeys(CORRUPTIONS, SEVERITIES)
+    elif isinstance(corruptions, Mapping):
+        asked = corruptions
+    else:
+        asked = _from_list(_listed(corruptions))
+    pairs = dict.fromkeys((_kind(kind), _severity(one)) for kind, each in asked.items() for one in _listed(each))
+    if not pairs:
+        raise ValueError(f"corruptions={corruptions!r} asks for none: name kinds or severities, or leave it out")
+    return list(pairs)
+
+
+def _from_list(items: list[Any]) -> dict[Any, Any]:
+    """Kinds at all severities, or severities of all kinds."""
+    if all(isinstance(one, str) for one in items):
+        return dict.fromkeys(items, SEVERITIES)
+    if not any(isinstance(one, str) for one in items):
+        return dict.fromkeys(CORRUPTIONS, items)
+    raise TypeError(f"a list of kinds or of severities, not both: got {items}; use a dict kind -> severities")
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def _kind(kind: Any) -> str:
+    if kind in CORRUPTIONS:
+        return str(kind)
+    close = difflib.get_close_matches(str(kind), CORRUPTIONS, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"unknown corruption {kind!r}{hint}; expected some of {list(CORRUPTIONS)}")
+
+
+def _severity(severity: Any) -> int:
+    if severity in SEVERITIES and not isinstance(severity, bool):
+        return int(severity)
+    raise ValueError(f"a severity must be one of {list(SEVERITIES)}, got {severity!r}")
+
+
+def check_images(part: Part) -> None:
+    """Raises unless the inputs can be corrupted: images as stored, before they are scaled."""
+    if part.x.dtype != torch.uint8 or part.x.ndim != 4 or part.x.shape[1] not in (1, 3):
+        raise ValueError(
+            "corruptions need images as they are stored, uint8 (N, 1 or 3, H, W), and a Part with the `prepare` that "
+            f"scales them; these inputs are {part.x.dtype} {tuple(part.x.shape)}: leave corruptions= out"
+        )
+
+
+def corruption(kind: str, severity: int, seed: int) -> partial[Tensor]:
+    """The function (images, place of the first) -> corrupted images."""
+    return partial(_corrupted, kind=kind, severity=severity, seed=seed)
+
+
+def _corrupted(images: Tensor, start: int, *, kind: str, severity: int, seed: int) -> Tensor:
+    return corrupt(images, kind, severity, seed, start=start)
+
+
+def by_severity(rows: Iterable[Corrupted]) -> tuple[Severity, ...]:
+    """Means over kinds, severity by severity."""
+    groups: dict[int, list[Corrupted]] = {}
+    for row in rows:
+        groups.setdefault(row.severity, []).append(row)
+    return tuple(_mean(severity, groups[severity]) for severity in sorted(groups))
+
+
+def _mean(severity: int, rows: list[Corrupted]) -> Severity:
+    n = len(rows)
+    metrics = {name: sum(row.metrics[name].value for row in rows) / n for name in rows[0].metrics}
+    parts = (sum(getattr(row.uncertainty, name) for row in rows) / n for name in ("total", "aleatoric", "epistemic"))
+    return Severity(severity, n, metrics, Uncertainty(*parts))

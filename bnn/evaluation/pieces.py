@@ -1,0 +1,122 @@
+"""What an `Evaluation` is made of. All of it is plain data: numbers, text, tuples and dicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bnn.metrics.bootstrap import Interval
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Means over inputs; for classes in nats, for real targets variances in the target's own units, squared."""
+
+    total: float  # classes: the entropy of the mean prediction
+    aleatoric: float  # classes: the mean entropy of the draws
+    epistemic: float  # classes: mutual information, how much the draws disagree; real targets: variance of their means
+
+
+@dataclass(frozen=True)
+class OOD:
+    """How inputs from elsewhere look to the network, and how well a score tells them from the test inputs."""
+
+    inputs: int
+    uncertainty: Uncertainty
+    detection: dict[str, dict[str, Interval]]  # score -> auroc, aupr, fpr95
+
+
+@dataclass(frozen=True)
+class Corrupted:
+    """The test inputs under one corruption: accuracy, nll and ece, or rmse, nll and crps."""
+
+    kind: str
+    severity: int
+    metrics: dict[str, Interval]
+    uncertainty: Uncertainty
+
+
+@dataclass(frozen=True)
+class Severity:
+    """Means over the kinds of corruption of one severity."""
+
+    severity: int
+    kinds: int
+    metrics: dict[str, float]
+    uncertainty: Uncertainty
+
+
+@dataclass(frozen=True)
+class Selective:
+    """Accuracy on the surest share of the inputs, at no more than 200 shares; their area is the metric `aurc`."""
+
+    coverage: tuple[float, ...]
+    accuracy: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """The calibration curve of the most probable class, in bins of equal width; empty bins hold NaN, NaN and 0."""
+
+    probability: tuple[float, ...]
+    frequency: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where standard deviations, or values of lamda, ended.
+
+    Args:
+        count: how many there are.
+        mean, largest: of the values themselves.
+        cap: the largest value allowed; None: there is none, or (of several layers) not the same everywhere.
+        ratio: mean of value / cap, over those that have one; None if none has.
+        at_cap: share of these with value / cap >= 0.99.
+        capped: how many have a cap.
+    """
+
+    count: int
+    mean: float
+    largest: float
+    cap: float | None = None
+    ratio: float | None = None
+    at_cap: float | None = None
+    capped: int = 0
+
+
+@dataclass(frozen=True)
+class LayerPosterior:
+    """Where the posterior of one layer ended; None where it has no such noise."""
+
+    name: str
+    family: str
+    sd: Scale | None  # ffg, fcg: of the weights; inducing: of U, for Ensemble-U the spread of its members
+    lamda: Scale | None
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Where sds and lamda ended, over all layers and for each."""
+
+    sd: Scale | None
+    lamda: Scale | None
+    layers: tuple[LayerPosterior, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the network takes.
+
+    Args:
+        parameters: of everything, tied ones counted once.
+        bytes: of the state dict as it is stored, shared tensors once.
+        networks: how many networks an ensemble holds; else 1.
+        plain: parameters that *one* of these has without its posterior.
+        ratio: parameters / plain.
+    """
+
+    parameters: int
+    bytes: int
+    networks: int
+    plain: int
+    ratio: float

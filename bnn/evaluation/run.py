@@ -1,0 +1,161 @@
+"""`bnn.evaluate`: predicts every set of inputs once, and measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from bnn.data.dataset import Data, Part
+from bnn.ensemble import Ensemble
+from bnn.evaluation import corruptions as corrupted
+from bnn.evaluation import scores
+from bnn.evaluation.outputs import Array, Change, Outputs, Predictor
+from bnn.evaluation.pieces import OOD, Corrupted
+from bnn.evaluation.plan import Plan, likelihood_of, plan_of
+from bnn.evaluation.posterior import posterior_of
+from bnn.evaluation.progress import Advance, progress_of
+from bnn.evaluation.result import Evaluation
+from bnn.evaluation.size import size_of
+from bnn.inputs import check_network
+from bnn.metrics.checks import whole
+from bnn.nn.base import BayesianLayer
+
+
+def evaluate(
+    net: nn.Module,
+    data: Any,
+    *,
+    ood: Any = None,
+    corruptions: Any = None,
+    samples: int | None = None,
+    likelihood: Any = None,
+    validation: Any = None,
+    batch_size: int = 500,
+    seed: int = 0,
+    resamples: int = 1000,
+    bins: int = 15,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Everything that is known about `net` on `data`, as one data structure.
+
+    Predictions are those of `bnn.predict` with this seed; the same draws serve all sets. The network is left in the
+    mode it was in, and torch's global generator as it was.
+
+    Args:
+        net: a converted network, an `Ensemble`, or a plain network, which runs once.
+        data: a `bnn.data.Data`, whose test part is scored, a `Part`, a pair (x, y) of tensors or arrays, a torch
+            `Dataset` of pairs, or a `DataLoader`.
+        ood: inputs from elsewhere: the name of a data set (see `bnn.data.ood`), a `Part`, a tensor of inputs as the
+            network takes them, a list of names, or a dict of any of these.
+        corruptions: of images: True or "all" (15 kinds, 5 severities), kinds, severities, or a dict kind -> severities.
+        samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike.
+        likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was
+            trained, `history.likelihood`, or "heteroscedastic".
+        validation: what the temperature is learned on; None: the validation part of a `Data`, if it has one.
+        batch_size: inputs that run at a time.
+        seed: of the draws, the corruptions and the resamples.
+        resamples: of the bootstrap intervals.
+        bins: of the calibration errors.
+        progress: None shows a bar on terminals; True lines elsewhere, too; False nothing.
+
+    >>> import torch, bnn
+    >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> bnn.bayesianize_(net, "inducing", max_lamda=0.1)
+    >>> x, y = torch.randn(50, 4), torch.randint(3, (50,))
+    >>> found = evaluate(net, (x, y), ood={"far": 10 * torch.randn(40, 4)}, resamples=100)
+    >>> list(found.ood["far"].detection["entropy"]), found.size.plain
+    (['auroc', 'aupr', 'fpr95'], 131)
+    """
+    check_network(net)
+    for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("bins", bins, 1)):
+        whole(name, value, least)
+    resampling = scores.Resampling(whole("resamples", resamples), seed, bins)
+    plan = plan_of(data, ood, corruptions, validation, batch_size)
+    target = data.target if isinstance(data, Data) else None
+    predictor = Predictor(net, likelihood_of(likelihood, plan), _samples(net, samples), batch_size, seed, target)
+    with progress_of(progress, plan.inputs) as advance:
+        return _Evaluating(plan, predictor, resampling, advance).result()
+
+
+def _samples(net: nn.Module, samples: int | None) -> int | None:
+    """A plain network runs once, whatever the number of draws."""
+    if samples is not None:
+        whole("samples", samples, 0)
+    return samples if any(isinstance(module, BayesianLayer | Ensemble) for module in net.modules()) else 0
+
+
+class _Evaluating:
+    """One evaluation: the test part first, which settles the task, then everything else."""
+
+    def __init__(self, plan: Plan, predictor: Predictor, resampling: scores.Resampling, advance: Advance) -> None:
+        self.plan, self.predictor, self.resampling, self.advance = plan, predictor, resampling, advance
+
+    def result(self) -> Evaluation:
+        """All of it."""
+        plan, inside = self.plan, self._predict("test", self.plan.part)
+        real = "max_prob" not in inside.scores
+        task = "regression" if real else "classification"
+        if plan.task not in (None, task):
+            raise ValueError(f"{plan.name} is a {plan.task} task, but the likelihood predicts for {task}")
+        targets = self._targets(inside, plan.part, real)
+        if real and plan.validation is not None:
+            raise ValueError("validation data serve temperature scaling, which is for classes: leave them out")
+        temperature = None if plan.validation is None else self._temperature(plan.validation)
+        outside = {name: self._predict(name, part) for name, part in plan.ood.items()}
+        found = {name: self.resampling.outside(inside, outputs) for name, outputs in outside.items()}
+        rows = tuple(self._corrupted(kind, severity, targets, real) for kind, severity in plan.corruptions)
+        return Evaluation(
+            data=plan.name,
+            task=task,
+            inputs=len(plan.part),
+            draws=inside.draws,
+            seed=self.resampling.seed,
+            metrics=self.resampling.of_reals(inside, targets)
+            if real
+            else self.resampling.of_classes(inside, targets, temperature),
+            temperature=temperature,
+            uncertainty=scores.uncertainty(inside),
+            ood=found,
+            corruptions=rows,
+            severities=corrupted.by_severity(rows),
+            selective=None if real else scores.selective(inside, targets),
+            reliability=None if real else scores.reliability(inside, targets, self.resampling.bins),
+            posterior=posterior_of(self.predictor.network),
+            size=size_of(self.predictor.network),
+            notes=tuple(_notes(inside, real, temperature, found)),
+        )
+
+    def _predict(self, what: str, part: Part, change: Change | None = None) -> Outputs:
+        self.advance(what, 0)
+        return self.predictor(part, change, lambda inputs: self.advance(what, inputs))
+
+    def _targets(self, outputs: Outputs, part: Part, real: bool) -> Array:
+        assert part.y is not None
+        if real:
+            return scores.own_targets(outputs, part.y, self.predictor.target)
+        return scores.class_labels(outputs, part.y, self.plan.classes)
+
+    def _temperature(self, part: Part) -> float:
+        outputs = self._predict("validation", part)
+        return scores.best_temperature(outputs, self._targets(outputs, part, real=False))
+
+    def _corrupted(self, kind: str, severity: int, targets: Array, real: bool) -> Corrupted:
+        change = corrupted.corruption(kind, severity, self.predictor.seed)
+        outputs = self._predict(f"{kind} {severity}", self.plan.part, change)
+        metrics = self.resampling.few(outputs, targets, real)
+        return Corrupted(kind, severity, metrics, scores.uncertainty(outputs))
+
+
+def _notes(inside: Outputs, real: bool, temperature: float | None, ood: Mapping[str, OOD]) -> Iterator[str]:
+    """What was left out, and why."""
+    score = "epistemic" if real else "mutual_information"
+    left_out = [name for name, one in ood.items() if score not in one.detection]
+    if left_out:
+        why = "there is one draw" if inside.draws < 2 else "the draws agree up to rounding"
+        yield f"{why}, so {score} is no score for {', '.join(left_out)} (by definition: chance)"
+    if not real and temperature is None:
+        yield "no validation data, so no temperature was learned"
+    if real and inside.components is None:
+        yield "the likelihood is not ours: nll, crps and intervals are those of the Gaussian with the mean and variance"

@@ -1,0 +1,56 @@
+"""Metrics: plain functions of arrays or tensors, in float64, that return Python floats; each with a bootstrap interval.
+
+Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`; inputs from
+elsewhere: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`, `coverage`,
+`sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`; `bootstrap`.
+`classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once.
+
+>>> from bnn import metrics
+>>> metrics.accuracy([[0.9, 0.1], [0.2, 0.8]], [0, 0])
+0.5
+"""
+
+from bnn.metrics.bootstrap import Interval, bootstrap
+from bnn.metrics.classification import accuracy, adaptive_ece, brier, classwise_ece, ece, nll
+from bnn.metrics.detection import aupr, auroc, fpr95, ood_scores
+from bnn.metrics.mixture import mixture_crps, mixture_interval, mixture_nll, sample_crps
+from bnn.metrics.regression import coverage, crps, gaussian_nll, interval, rmse, sharpness
+from bnn.metrics.selective import AccuracyCoverage, accuracy_coverage, accuracy_coverage_of_hits, aurc, aurc_of_hits
+from bnn.metrics.summary import classification_metrics, detection_metrics, regression_metrics
+from bnn.metrics.temperature import apply_temperature, nll_after_temperature, temperature_scaling
+
+__all__ = [
+    "AccuracyCoverage",
+    "Interval",
+    "accuracy",
+    "accuracy_coverage",
+    "accuracy_coverage_of_hits",
+    "adaptive_ece",
+    "apply_temperature",
+    "aupr",
+    "aurc",
+    "aurc_of_hits",
+    "auroc",
+    "bootstrap",
+    "brier",
+    "classification_metrics",
+    "classwise_ece",
+    "coverage",
+    "crps",
+    "detection_metrics",
+    "ece",
+    "fpr95",
+    "gaussian_nll",
+    "interval",
+    "mixture_crps",
+    "mixture_interval",
+    "mixture_nll",
+    "nll",
+    "nll_after_temperature",
+    "ood_scores",
+    "regression_metrics",
+    "rmse",
+    "sample_crps",
+    "sharpness",
+    "temperature_scaling",
+]

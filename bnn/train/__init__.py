@@ -1,0 +1,23 @@
+"""Training: `fit`, recipes and presets, BatchNorm under draws. A loop of your own stays valid without any of it."""
+
+from bnn.train.batchnorm import refresh_batchnorm_
+from bnn.train.execute import Outcome, load_run, run_recipe
+from bnn.train.fitting import fit
+from bnn.train.history import History
+from bnn.train.presets import presets
+from bnn.train.recipe import Recipe
+from bnn.train.run import DivergenceError
+from bnn.train.schedule import Schedule
+
+__all__ = [
+    "DivergenceError",
+    "History",
+    "Outcome",
+    "Recipe",
+    "Schedule",
+    "fit",
+    "load_run",
+    "presets",
+    "refresh_batchnorm_",
+    "run_recipe",
+]

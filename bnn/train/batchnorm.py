@@ -1,0 +1,114 @@
+"""BatchNorm statistics under posterior draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from bnn.data.dataset import Data, Part
+from bnn.ensemble import Ensemble
+from bnn.inputs import check_network, number_of_inputs
+from bnn.nn.draw import Draw
+from bnn.passes import one_by_one
+from bnn.train.batches import Place, source_of
+
+
+def refresh_batchnorm_(network: nn.Module, loader: Any, batches: int | None = None) -> int:
+    """Re-estimates the running statistics of every BatchNorm in place, each batch under a posterior draw of its own.
+
+    Right after a trained network is converted they belong to weights that are no longer there; after training they lag
+    behind the last steps. Every running mean and variance becomes the plain average over the batches. Everything but
+    BatchNorm runs in evaluation mode, without gradients; modes and momenta are left as they were.
+
+    Args:
+        network: a converted network, a plain one, or an `Ensemble`, of which every member sees every batch.
+        loader: training inputs as `bnn.fit` takes them (a pair is a tuple), or any iterable of batches: inputs, or
+            (inputs, targets). They should be of the training batch size, and augmented as in training.
+        batches: use only so many; None: all of them, once.
+
+    Returns:
+        How many BatchNorm layers were refreshed.
+
+    >>> import bnn
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.refresh_batchnorm_(net, torch.utils.data.DataLoader(torch.randn(64, 3), batch_size=16))
+    1
+    """
+    check_network(network)
+    norms = _norms(network)
+    if not norms:
+        return 0
+    device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
+    with torch.no_grad(), _estimating(network, norms):
+        seen = 0
+        for x in _inputs(loader):
+            if batches is not None and seen == batches:
+                break
+            for net in network.members if isinstance(network, Ensemble) else [network]:
+                one_by_one(net, [_moved(x, device)], [Draw(net, pinned=True, inputs=number_of_inputs(x))])
+            seen += 1
+        if not seen:
+            raise ValueError("the loader gave no batch, so there is nothing to estimate the statistics from")
+    return len(norms)
+
+
+def _norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """BatchNorm layers that keep running statistics."""
+    found = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [norm for norm in found if norm.running_mean is not None]
+
+
+@contextmanager
+def _estimating(network: nn.Module, norms: list[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
+    """Only `norms` in train mode, averaging from the start; an error puts the old statistics back."""
+    modes = {module: module.training for module in network.modules()}
+    momenta = [norm.momentum for norm in norms]
+    kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
+    network.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.train()
+        norm.momentum = None  # the average over all batches
+    try:
+        yield
+    except BaseException:
+        for buffer, value in kept:
+            buffer.copy_(value)
+        raise
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _inputs(loader: Any) -> Iterator[Any]:
+    """The inputs of each batch."""
+    pair = isinstance(loader, tuple) and len(loader) == 2 and not isinstance(loader[0], tuple | list)  # a list: batches
+    data_set = isinstance(loader, Dataset) and not isinstance(loader, Iterable)
+    if isinstance(loader, Data | Part) or pair or data_set:
+        for batch in source_of(loader, batch_size=100).epoch(Place(0, 0)):
+            yield batch.x
+        return
+    if isinstance(loader, Tensor) or not isinstance(loader, Iterable):
+        raise TypeError(f"loader must give batches, as a DataLoader or a list of tensors; got {type(loader).__name__}")
+    for batch in loader:
+        yield (
+            batch
+            if isinstance(batch, Tensor) or not isinstance(batch, tuple | list) or len(batch) < 2
+            else (batch[0] if len(batch) == 2 else tuple(batch[:-1]))
+        )
+
+
+def _moved(x: Any, device: torch.device) -> Any:
+    if isinstance(x, Tensor):
+        return x.to(device)
+    if isinstance(x, dict):
+        return {name: _moved(part, device) for name, part in x.items()}
+    return type(x)(_moved(part, device) for part in x) if isinstance(x, tuple | list) else x

@@ -1,0 +1,77 @@
+"""Data and networks as a recipe describes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from bnn.nn.nets import CNN, FCN, make_network
+from bnn.nn.options import check_size
+
+RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+
+
+def build_data(description: dict[str, Any]) -> Any:
+    """The data set that {"name" | "csv" | "folder" | "arrays": ..., option: value} describes."""
+    from bnn import data
+
+    options = dict(description)
+    if "name" in options:
+        return data.load(options.pop("name"), **options)
+    if "csv" in options:
+        return data.csv(options.pop("csv"), **options)
+    if "folder" in options:
+        return data.folder(options.pop("folder"), **options)
+    path = options.pop("arrays")
+    return data.arrays(*(path if isinstance(path, list | tuple) else [path]), **options)
+
+
+def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features: int) -> nn.Module:
+    """The network that {"name": ..., option: value} describes, for inputs of this shape.
+
+    >>> build_net({"name": "cnn", "channels": [8, 16], "hidden": [32]}, (1, 28, 28), 10).fc
+    FCN(
+      (Linear0): Linear(in_features=784, out_features=32, bias=True)
+      (Nonlinarity0): ReLU()
+      (Linear1): Linear(in_features=32, out_features=10, bias=True)
+    )
+    """
+    options = dict(description)
+    name = str(options.pop("name")).lower()
+    if name == "fcn":
+        sizes = [math.prod(in_shape), *_sizes("hidden", options.pop("hidden", [64, 64])), out_features]
+        net: nn.Module = FCN(sizes, **options)
+        return net if len(in_shape) == 1 else nn.Sequential(nn.Flatten(), net)
+    if name != "cnn" and name not in RESNETS:
+        raise ValueError(f"unknown network {name!r}; expected one of {['fcn', 'cnn', *RESNETS]}")
+    if len(in_shape) != 3:
+        raise ValueError(f"a {name} takes images (C, H, W), these inputs are {tuple(in_shape)}: use the network 'fcn'")
+    if name == "cnn":
+        return _cnn(options, in_shape, out_features)
+    if "kernel_size" in options:
+        options.setdefault("in_channels", in_shape[0])
+    return make_network(name, out_features=out_features, **options)
+
+
+def _cnn(options: dict[str, Any], in_shape: Sequence[int], out_features: int) -> nn.Module:
+    """3 x 3 convolutions that keep the size, a max-pooling after each (or every `maxpool_freq`-th), then a head."""
+    channels = _sizes("channels", options.pop("channels", [32, 64]))
+    hidden = _sizes("hidden", options.pop("hidden", [128]))
+    every = options.get("maxpool_freq", 1)
+    pools = len(channels) // every if every else 0
+    height, width = (side >> pools for side in in_shape[1:])
+    if not height or not width:
+        raise ValueError(f"{pools} max-poolings leave nothing of {tuple(in_shape[1:])} pixels: use fewer channels")
+    options.setdefault("padding", options.get("kernel_size", 3) // 2)
+    return CNN([in_shape[0], *channels], [channels[-1] * height * width, *hidden, out_features], **options)
+
+
+def _sizes(name: str, value: Any) -> list[int]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name} must be a list of widths, as [64, 64]; got {value!r}")
+    for size in value:
+        check_size(f"an entry of {name}", size)
+    return list(value)

@@ -1,0 +1,89 @@
+"""Lightning Fabric, set up for our objective: devices, precision, processes, and checkpoints that are no pickles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnn.extras import need
+from bnn.train.checkpoint import read_checkpoint, write_checkpoint
+
+
+def fabric_of(network: nn.Module, devices: Any, accelerator: str | None, precision: Any) -> Any:
+    """A Fabric for this network, launched: on the device the network is on unless `accelerator` says otherwise.
+
+    Under `torchrun` the number of devices is that of its processes. Several processes average their gradients
+    (DistributedDataParallel); parameters that the warm-up leaves out of the loss do not matter.
+    """
+    fabric_package = need("lightning.fabric", "train")
+    strategies = need("lightning.fabric.strategies", "train")
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    local, world = (int(os.environ.get(name, 0)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    external = "TORCHELASTIC_RUN_ID" in os.environ and local > 0
+    devices = local if external and devices == 1 else devices
+    if accelerator is None and devices == 1 and device.type == "cuda" and device.index is not None:
+        devices = [device.index]
+    several = (isinstance(devices, int) and devices > 1) or (isinstance(devices, list | tuple) and len(devices) > 1)
+    fabric = fabric_package.Fabric(
+        accelerator=accelerator or device.type,
+        devices=devices,
+        num_nodes=world // local if external else 1,
+        precision=precision,
+        strategy=strategies.DDPStrategy(find_unused_parameters=True) if several or external else "auto",
+    )
+    fabric.launch()
+    return fabric
+
+
+@contextmanager
+def our_checkpoints(fabric: Any) -> Iterator[None]:
+    """Inside the block `fabric`, also one of the user's own, writes and reads our checkpoints: no pickles."""
+    before, fabric.strategy.checkpoint_io = fabric.strategy.checkpoint_io, checkpoint_io()
+    try:
+        yield
+    finally:
+        fabric.strategy.checkpoint_io = before
+
+
+def checkpoint_io() -> Any:
+    """Fabric's plugin for checkpoints, writing and reading ours."""
+    base = need("lightning.fabric.plugins.io", "train").CheckpointIO
+
+    class SafetensorsIO(base):  # type: ignore[misc, valid-type]
+        """Checkpoints as safetensors with a JSON record."""
+
+        def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+            write_checkpoint(checkpoint, os.fspath(path))
+
+        def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
+            return read_checkpoint(os.fspath(path))
+
+        def remove_checkpoint(self, path: Any) -> None:
+            os.remove(path)
+
+    return SafetensorsIO()
+
+
+def agreed(fabric: Any, *flags: bool) -> list[bool]:
+    """Flags that hold in any process, known to all of them."""
+    if fabric.world_size == 1:
+        return list(flags)
+    counts = fabric.all_reduce(torch.tensor([float(flag) for flag in flags], device=fabric.device), reduce_op="sum")
+    return [bool(count > 0) for count in counts]
+
+
+def summed(fabric: Any, values: Tensor) -> Tensor:
+    """The sum over processes."""
+    return values if fabric.world_size == 1 else fabric.all_reduce(values.clone(), reduce_op="sum")
+
+
+def same_everywhere_(fabric: Any, tensors: list[Tensor]) -> None:
+    """Gives every process the first one's values, in place."""
+    if fabric.world_size > 1:
+        for tensor in tensors:
+            torch.distributed.broadcast(tensor, 0)

@@ -1,0 +1,233 @@
+"""Carrying out a recipe, stage by stage, each of which goes on where it stopped."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn.bayesianize import bayesianize_
+from bnn.data.dataset import Data, TargetScale
+from bnn.data.preparation import preparation
+from bnn.ensemble import Ensemble
+from bnn.files import FileFormatError, load_, save, write_atomically
+from bnn.global_inducing import register_global_inducing_weights_
+from bnn.train.batchnorm import refresh_batchnorm_
+from bnn.train.build import build_data, build_net
+from bnn.train.fitting import fit
+from bnn.train.history import History
+from bnn.train.recipe import Recipe
+from bnn.train.seeds import derived, own_randomness, seed_everything
+
+BUILD, MEMBER, REFRESH, RUN = 10, 11, 12, "run.json"
+
+
+@dataclass
+class Outcome:
+    """A finished run: what `run_recipe` gives and `load_run` reads back.
+
+    Args:
+        recipe: what was carried out, with the KL weight that was chosen.
+        net: the trained network.
+        likelihood: the likelihood as trained; `bnn.predict(net, x, likelihood=...)` takes it.
+        task, classes, target, preparation: what is needed to read new inputs and to understand predictions, as in
+            `bnn.data.Data`.
+        history: of the main training; empty when read back.
+        candidates: validation NLL by KL weight, where it was chosen.
+    """
+
+    recipe: Recipe
+    net: nn.Module
+    likelihood: Any
+    task: str
+    in_shape: tuple[int, ...]
+    out_features: int
+    classes: tuple[str, ...] = ()
+    target: TargetScale | None = None
+    preparation: Any = None
+    history: History | None = None
+    candidates: dict[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the network."""
+        noise = self.likelihood.sd().item() if isinstance(self.likelihood, likelihoods.Gaussian) else None
+        return {
+            "recipe": self.recipe.to_dict(),
+            "likelihood": {"name": _likelihood_name(self.recipe, self.task), "sd": noise},
+            "task": self.task,
+            "in_shape": list(self.in_shape),
+            "out_features": self.out_features,
+            "classes": list(self.classes),
+            "target": None if self.target is None else self.target.to_dict(),
+            "preparation": None if self.preparation is None else self.preparation.to_dict(),
+            "candidates": self.candidates,
+        }
+
+
+def run_recipe(
+    recipe: Recipe, out: str | os.PathLike[str] | None = None, *, data: Data | None = None, **settings: Any
+) -> Outcome:
+    """Carries out a recipe; with `out`, started again, it goes on where it stopped.
+
+    Args:
+        out: the run's folder: one folder of `bnn.fit` per stage, then `net.safetensors` and `run.json`, which
+            `load_run` reads.
+        data: the data set, where it is at hand already; None builds it as the recipe says.
+        settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
+    """
+    data = build_data(recipe.data) if data is None else data
+    folder = None if out is None else os.fspath(out)
+    _check_folder(folder, recipe)
+    likelihood = likelihoods.get(_likelihood_name(recipe, data.task))
+    outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
+    net = _built(recipe, data, outputs)
+    settings = {"likelihood": likelihood, **settings}
+    if recipe.pretrain is not None:
+        _train_plain(recipe, net, data, recipe.pretrain, _inside(folder, "pretrain"), settings)
+    if recipe.bayesian:
+        _convert(recipe, net, data)
+        history, candidates = _choose(recipe, net, data, folder, settings)
+        chosen = recipe if candidates is None else recipe.but(schedule={"kl_weight": _best(candidates)})
+    else:
+        history = _train_plain(recipe, net, data, recipe.schedule, _inside(folder, "train"), settings)
+        chosen, candidates = recipe, None
+    outcome = Outcome(
+        chosen, net, history.likelihood, data.task, data.in_shape, outputs, data.classes, data.target,
+        data.preparation, history, candidates,
+    )  # fmt: skip
+    if folder is not None:
+        save(net, os.path.join(folder, "net.safetensors"))
+        write_atomically(json.dumps(outcome.to_dict(), indent=1).encode(), os.path.join(folder, RUN))
+    return outcome
+
+
+def load_run(folder: str | os.PathLike[str]) -> Outcome:
+    """A finished run, read back from its folder; needs neither the data nor anything else.
+
+    Raises:
+        FileNotFoundError: the folder holds no finished run.
+        FileFormatError: its files are damaged.
+    """
+    path = os.path.join(folder, RUN)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(folder)} holds no finished run: there is no {RUN}; run_recipe writes it")
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+        recipe = Recipe.from_dict(stored["recipe"])
+        net = build_net(recipe.net, stored["in_shape"], stored["out_features"])
+        target = (
+            None if stored["target"] is None else TargetScale(*(tuple(stored["target"][k]) for k in ("mean", "sd")))
+        )
+        prepare = None if stored["preparation"] is None else preparation(stored["preparation"])
+        likelihood = _likelihood(stored["likelihood"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path} cannot be read: {error}") from error
+    net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
+    load_(net, os.path.join(folder, "net.safetensors"))
+    return Outcome(
+        recipe, net, likelihood, stored["task"], tuple(stored["in_shape"]), stored["out_features"],
+        tuple(stored["classes"]), target, prepare, None, stored["candidates"],
+    )  # fmt: skip
+
+
+def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
+    """The plain network or ensemble at its start."""
+    with own_randomness(torch.device("cpu")):
+        seed_everything(derived(recipe.seed, BUILD))
+        net = build_net(recipe.net, data.in_shape, outputs)
+        net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
+    if recipe.weights is not None:
+        load_(net, recipe.weights)
+    return net
+
+
+def _train_plain(
+    recipe: Recipe, net: nn.Module, data: Data, schedule: Any, folder: str | None, settings: dict[str, Any]
+) -> History:
+    """Maximum likelihood: together, or every member of an ensemble alone with its own seed."""
+    if not isinstance(net, Ensemble) or recipe.together:
+        return fit(net, data, schedule=schedule, seed=recipe.seed, out=folder, **settings)
+    history = History()
+    for i, member in enumerate(net.members):
+        own = settings | {"likelihood": copy.deepcopy(settings["likelihood"])}
+        seed, place = derived(recipe.seed, MEMBER, i), _inside(folder, f"member{i}")
+        history = fit(member, data, schedule=schedule, seed=seed, out=place, **own)
+    return history
+
+
+def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
+    with own_randomness(torch.device("cpu")):
+        seed_everything(derived(recipe.seed, REFRESH))
+        bayesianize_(net, **recipe.method)
+        if recipe.global_inducing is not None:
+            register_global_inducing_weights_(net, **recipe.global_inducing)
+        if recipe.pretrain is not None or recipe.weights is not None:
+            refresh_batchnorm_(net, data)
+
+
+def _choose(
+    recipe: Recipe, net: nn.Module, data: Data, folder: str | None, settings: dict[str, Any]
+) -> tuple[History, dict[str, float] | None]:
+    """The main training; with several KL weights each from the same start, and validation NLL chooses."""
+    if not recipe.kl_weights:
+        history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=_inside(folder, "train"), **settings)
+        return history, None
+    if data.validation is None:
+        raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
+    found: dict[str, tuple[float, History, dict[str, Tensor]]] = {}
+    for weight in recipe.kl_weights:
+        trained, own = copy.deepcopy(net), copy.deepcopy(settings)
+        schedule = recipe.but(schedule={"kl_weight": weight}).schedule
+        history = fit(trained, data, schedule=schedule, seed=recipe.seed, out=_inside(folder, f"kl_{weight:g}"), **own)
+        epoch = history.epochs[-1 if history.best is None else history.best]
+        found[repr(weight)] = (epoch["validation_nll"], history, trained.state_dict())
+    scores = {weight: score for weight, (score, _, _) in found.items()}
+    _, history, state = found[repr(_best(scores))]
+    net.load_state_dict(state)
+    return history, scores
+
+
+def _best(candidates: dict[str, float]) -> float:
+    return float(min(candidates, key=lambda weight: candidates[weight]))
+
+
+def _likelihood_name(recipe: Recipe, task: str) -> str:
+    return recipe.likelihood or ("categorical" if task == "classification" else "gaussian")
+
+
+def _likelihood(stored: dict[str, Any]) -> Any:
+    if stored["name"] == "gaussian":
+        return likelihoods.Gaussian(sd=stored["sd"])
+    return likelihoods.get(stored["name"])
+
+
+def _inside(folder: str | None, name: str) -> str | None:
+    return None if folder is None else os.path.join(folder, name)
+
+
+def _check_folder(folder: str | None, recipe: Recipe) -> None:
+    """One folder, one recipe: what is there must be of the same one."""
+    if folder is None:
+        return
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "recipe.json")
+    text = json.dumps(recipe.to_dict(), indent=1)
+    if not os.path.exists(path):
+        write_atomically(text.encode(), path)
+        return
+    with open(path, encoding="utf-8") as file:
+        before = json.load(file)
+    now = json.loads(text)
+    different = [name for name in now if before.get(name) != now[name] and name not in ("about", "ours")]
+    if different:
+        raise ValueError(
+            f"{folder} holds a run of another recipe: {different[0]} was {before.get(different[0])!r}, is now "
+            f"{now[different[0]]!r}; give this one another folder"
+        )

@@ -1,0 +1,168 @@
+"""`bnn.fit`: from a network and data to a trained network, in one call that survives anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bnn.data.dataset import Data
+from bnn.inputs import check_network
+from bnn.nn.options import check_positive, check_size
+from bnn.objective import ELBO
+from bnn.train.batches import InMemory, Source, source_of
+from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_
+from bnn.train.history import History
+from bnn.train.interrupt import Interrupts
+from bnn.train.monitor import Monitor
+from bnn.train.run import Run, Settings
+from bnn.train.schedule import Schedule
+from bnn.train.seeds import own_randomness
+
+
+def fit(
+    net: nn.Module,
+    data: Any,
+    *,
+    likelihood: str | Callable[..., Any] | None = None,
+    validation: Any = None,
+    schedule: Schedule | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    seed: int | None = None,
+    num_data: int | None = None,
+    validation_samples: int = 10,
+    save_every: float = 300.0,
+    progress: bool | None = None,
+    tensorboard: bool | None = None,
+    workers: int = 0,
+    devices: Any = 1,
+    accelerator: str | None = None,
+    precision: Any = "32-true",
+    fabric: Any = None,
+    **options: Any,
+) -> History:
+    """Trains `net` in place by the negative ELBO (`bnn.ELBO`); a plain network by maximum likelihood.
+
+    With `out` the run writes checkpoints there. Started again with the same arguments after whatever ended it, it goes
+    on from the last one and, on one process on the CPU, ends with the same bits as if nothing had happened. Ctrl-C and
+    SIGTERM stop it after the step, with a checkpoint.
+
+    Args:
+        net: a converted network, a plain one, or an `Ensemble`, whose members train together.
+        data: a `bnn.data.Data`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a `DataLoader`.
+        likelihood: as for `bnn.ELBO`; None: "categorical" for classes (integer targets), else "gaussian", whose noise
+            is learned: `history.likelihood` is what `bnn.predict` needs then.
+        validation: held-out data, in any of these forms, scored after every epoch by `validation_samples` draws; None:
+            the validation part of a `Data`, if it has one.
+        schedule: a `Schedule`; or give its fields as keywords: `epochs=10, batch_size=100, optimiser="adam", lr=1e-3,
+            momentum=0.9, weight_decay=0, milestones=(), decay=0.1, cosine=False, samples=1, split=False, kl_weight=1,
+            warmup=0, anneal=0, function_space=False, scale_rate=10, u_rate=1, clip=None, patience=None,
+            refresh_batchnorm=True`. With `patience` the parameters of the best validation NLL are kept.
+        out: a folder, made if need be: `checkpoint.safetensors`, `metrics.jsonl` (a line per epoch), `net.safetensors`
+            (the trained network, for `bnn.load_`), `tensorboard/`.
+        resume: False refuses a folder that holds a run already.
+        seed: of everything random in the run; None draws one from torch's global generator. A run that goes on keeps
+            the seed it began with. The global generators are left as they were.
+        num_data: number of training inputs, where a loader cannot say.
+        save_every: seconds between checkpoints; there is one after every epoch anyway. 0: after every step.
+        progress: None shows a bar on terminals; True one line per epoch elsewhere, too; False nothing.
+        tensorboard: None logs to it if it is installed and there is `out`.
+        workers: processes that load a torch `Dataset`.
+        devices, accelerator, precision: as for Lightning's `Fabric`; by default, the device the network is on. With
+            several devices the script is started once for each, as Fabric does; under `torchrun` they are its
+            processes. `batch_size` counts the inputs of all of them.
+        fabric: a `Fabric` of your own, launched, instead of these three.
+
+    Returns:
+        The course of training, epoch by epoch, with the trained likelihood.
+
+    Raises:
+        DivergenceError: the loss or its gradient is not finite; the network keeps the parameters before that step.
+        FileFormatError: a checkpoint is cut short, damaged or foreign.
+        ValueError: the checkpoint in `out` is of another network, schedule or data set.
+
+    >>> import bnn
+    >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> history = bnn.fit(net, (torch.randn(60, 4), torch.randint(3, (60,))), epochs=2, batch_size=20)
+    >>> [round(epoch["kl_scale"], 1) for epoch in history.epochs]
+    [1.0, 1.0]
+    """
+    check_network(net)
+    plan = _schedule(schedule, options)
+    check_size("validation_samples", validation_samples)
+    check_positive("save_every", save_every, zero=True)
+    if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool) or abs(seed) >= 2**63):
+        raise ValueError(f"seed must be an integer below 2^63 or None, got {seed!r}")
+    source = source_of(data, plan.batch_size, num_data, workers, least=max(2, plan.samples if plan.split else 1))
+    elbo = _elbo(net, source, _likelihood(likelihood, data, source), plan)
+    held_out = validation if validation is not None else _validation_of(data)
+    if plan.patience is not None and held_out is None:
+        raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
+    monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples)
+    folder = _folder(out, resume)
+    fabric = fabric_of(net, devices, accelerator, precision) if fabric is None else fabric
+    start = torch.randint(2**62, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
+    start = start.to(fabric.device)
+    same_everywhere_(fabric, [start])
+    settings = Settings(folder, save_every, progress, tensorboard)
+    with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
+        run = Run(fabric, elbo, source, plan, monitor, int(start), settings)
+        run.restore()
+        return run.train(interrupts)
+
+
+def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
+    if schedule is None:
+        return Schedule.of(options)
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule must be a bnn.train.Schedule, got {type(schedule).__name__}")
+    return Schedule.of(schedule.to_dict() | options)
+
+
+def _elbo(net: nn.Module, source: Source, likelihood: Any, plan: Schedule) -> ELBO:
+    return ELBO(
+        net,
+        source.num_data,
+        likelihood,
+        samples=plan.samples,
+        warmup=plan.warmup,
+        anneal=plan.anneal,
+        kl_weight=plan.kl_weight,
+        function_space=plan.function_space,
+        split=plan.split,
+    )
+
+
+def _likelihood(likelihood: Any, data: Any, source: Source) -> Any:
+    """The one asked for, or the one the targets suggest."""
+    if likelihood is not None:
+        return likelihood
+    if isinstance(data, Data):
+        return "categorical" if data.task == "classification" else "gaussian"
+    if isinstance(source, InMemory):
+        assert source.part.y is not None
+        return "gaussian" if source.part.y.is_floating_point() else "categorical"
+    raise ValueError('a data set or loader does not say what its targets are: pass likelihood="categorical" or another')
+
+
+def _validation_of(data: Any) -> Any:
+    return data.validation if isinstance(data, Data) else None
+
+
+def _folder(out: str | os.PathLike[str] | None, resume: bool) -> str | None:
+    """The run's folder, made if need be."""
+    if out is None:
+        return None
+    folder = os.fspath(out)
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise NotADirectoryError(f"out={folder!r} is a file; expected a folder for the run")
+    if not resume and os.path.isdir(folder) and any(name.startswith("checkpoint.") for name in os.listdir(folder)):
+        raise FileExistsError(f"{folder} holds a run already: choose another folder, or go on with it (resume=True)")
+    os.makedirs(folder, exist_ok=True)
+    return folder

@@ -1,0 +1,98 @@
+"""Live progress of a run: epoch, data term, KL parts, accuracy, ECE, time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SHOWN = (
+    "data",
+    "kl_u",
+    "kl_lamda",
+    "accuracy",
+    "ece",
+    "rmse",
+    "validation_nll",
+    "validation_accuracy",
+    "validation_ece",
+)
+SHORT = {"validation_nll": "val nll", "validation_accuracy": "val acc", "validation_ece": "val ece", "accuracy": "acc"}
+PERCENT = ("accuracy", "ece", "validation_accuracy", "validation_ece")
+
+
+class Progress:
+    """Does nothing: the base of the others, and what processes other than the first use."""
+
+    def step(self, epoch: float, numbers: dict[str, Any]) -> None:
+        """Training has come to `epoch` (fractional); these are the numbers so far."""
+
+    def epoch(self, numbers: dict[str, Any]) -> None:
+        """An epoch has ended."""
+
+
+class Lines(Progress):
+    """One line per epoch, for logs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def epoch(self, numbers: dict[str, Any]) -> None:
+        print(f"epoch {numbers['epoch'] + 1}/{self.epochs}  {described(numbers)}", file=sys.stderr, flush=True)
+
+
+class Bar(Progress):
+    """A bar that moves."""
+
+    def __init__(self, bar: Any, epochs: int, done: float, title: str) -> None:
+        self.bar, self.epochs = bar, epochs
+        self.task = bar.add_task(title, total=epochs, completed=done, numbers="")
+        self.ended: dict[str, Any] = {}  # what only the end of an epoch tells
+
+    def step(self, epoch: float, numbers: dict[str, Any]) -> None:
+        self.bar.update(self.task, completed=epoch, numbers=described(self.ended | numbers))
+
+    def epoch(self, numbers: dict[str, Any]) -> None:
+        self.ended = {name: value for name, value in numbers.items() if name.startswith("validation_")}
+        self.step(numbers["epoch"] + 1, numbers)
+
+
+@contextmanager
+def progress_of(wanted: bool | None, epochs: int, done: float = 0.0, title: str = "training") -> Iterator[Progress]:
+    """A bar on terminals; elsewhere one line per epoch if `wanted`, nothing if None."""
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+        yield Progress()
+    elif not sys.stderr.isatty():
+        yield Lines(epochs)
+    else:
+        with _rich_bar() as bar:
+            yield Bar(bar, epochs, done, title)
+
+
+def described(numbers: dict[str, Any]) -> str:
+    """The numbers people watch, in one line.
+
+    >>> described({"data": 0.25, "kl_u": 0.001, "accuracy": 0.912, "epoch": 3})
+    'data 0.250  kl_u 0.001  acc 91.2%'
+    """
+    shown = [(name, numbers[name]) for name in SHOWN if isinstance(numbers.get(name), int | float)]
+    return "  ".join(
+        f"{SHORT.get(name, name)} {value:.1%}" if name in PERCENT else f"{SHORT.get(name, name)} {value:.3f}"
+        for name, value in shown
+    )
+
+
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("epoch {task.completed:.1f}/{task.total:.0f}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[numbers]}"),
+    )
+    return RichProgress(*columns, console=Console(stderr=True))

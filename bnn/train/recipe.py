@@ -1,0 +1,189 @@
+"""A run as data: which data, which network, which method, how it is trained. One JSON or TOML file holds it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from bnn.extras import need
+from bnn.nn.base import families
+from bnn.nn.options import check_bool, check_positive, check_size
+from bnn.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PLAIN = "deterministic"
+DATA_KINDS = ("name", "csv", "folder", "arrays")  # the key that says what kind of data it is
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the result of a run, apart from the data themselves.
+
+    Stages: build the network (and `members` independent copies of it); train it plain by `pretrain`, or read `weights`;
+    convert it by `method`; train by `schedule`. A stage that is not asked for is left out.
+
+    Args:
+        data: {"name": a named set, ...}, {"csv": file, "target": column, ...}, {"folder": path, ...} or
+            {"arrays": file, ...}, with the options of `bnn.data.load`, `csv`, `folder`, `arrays`.
+        net: {"name": "fcn", "hidden": [...]}, {"name": "cnn", "channels": [...], "hidden": [...]} or
+            {"name": "resnet18", ...} with the options of `bnn.nn.nets.make_network`; the data set its ends.
+        method: {"inference": "deterministic"}, or what `bnn.bayesianize_` takes, as a configuration file of it.
+        schedule: of the main training.
+        pretrain: of the plain training before; None leaves it out.
+        weights: a file of `bnn.save` with a plain network (or an ensemble of `members`) to start from.
+        members: more than 1 makes a deep ensemble; with an inducing method, a compressed one.
+        together: whether the plain members train on the same batches; otherwise each alone, with a seed of its own.
+        kl_weights: candidates for the weight of the KL; each is trained, and validation NLL chooses. Empty: the
+            schedule's.
+        global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
+        likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        seed: of everything random.
+        name, about: what it is.
+        ours: dotted names of values that the paper does not give, as "schedule.batch_size".
+    """
+
+    data: dict[str, Any]
+    net: dict[str, Any]
+    method: dict[str, Any] = field(default_factory=lambda: {"inference": PLAIN})
+    schedule: Schedule = field(default_factory=Schedule)
+    pretrain: Schedule | None = None
+    weights: str | None = None
+    members: int = 1
+    together: bool = False
+    kl_weights: tuple[float, ...] = ()
+    global_inducing: dict[str, Any] | None = None
+    likelihood: str | None = None
+    seed: int = 0
+    name: str = "run"
+    about: str = ""
+    ours: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in ("data", "net", "method"):
+            if not isinstance(getattr(self, part), dict):
+                raise ValueError(f"{part} must be an object, as {_EXAMPLES[part]}; got {getattr(self, part)!r}")
+        kinds = [kind for kind in DATA_KINDS if kind in self.data]
+        if len(kinds) != 1:
+            raise ValueError(f"data must have one of {', '.join(DATA_KINDS)}, as {_EXAMPLES['data']}; got {self.data}")
+        if not isinstance(self.net.get("name"), str):
+            raise ValueError(f"net must have a name, as {_EXAMPLES['net']}; got {self.net}")
+        self._check_method()
+        check_size("members", self.members)
+        check_bool("together", self.together)
+        for weight in self.kl_weights:
+            check_positive("a weight in kl_weights", weight, zero=True)
+        if self.kl_weights and not self.bayesian:
+            raise ValueError("kl_weights need a Bayesian method: a deterministic network has no KL")
+        if self.pretrain is not None and self.weights is not None:
+            raise ValueError("give weights, a trained network, or pretrain, a schedule to train one; not both")
+
+    def _check_method(self) -> None:
+        inference = self.method.get("inference")
+        known = [PLAIN, *families()]
+        if isinstance(inference, str) and inference.lower() not in known:
+            raise ValueError(f"unknown inference {inference!r}{_nearest(inference, known)}; expected one of {known}")
+        if not isinstance(inference, str | Mapping):
+            raise ValueError(f"method must have an inference, as {_EXAMPLES['method']}; got {self.method}")
+        if inference == PLAIN and len(self.method) > 1:
+            raise ValueError(f"a deterministic method has no options; got {self.method}")
+
+    @property
+    def bayesian(self) -> bool:
+        """Whether the network is converted."""
+        return self.method["inference"] != PLAIN
+
+    def but(self, **changes: Any) -> Self:
+        """The same recipe with other values; `schedule` and `pretrain` may be dicts of the fields to change.
+
+        >>> Recipe({"name": "digits"}, {"name": "fcn"}).but(schedule={"epochs": 3}).schedule.epochs
+        3
+        """
+        _check_names(changes)
+        for part in ("schedule", "pretrain"):
+            if isinstance(changes.get(part), dict):
+                before = getattr(self, part)
+                known = {} if before is None else before.to_dict()
+                changes[part] = Schedule.of(known | changes[part])
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; `from_dict` reads it back."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        for part in ("schedule", "pretrain"):
+            values[part] = None if values[part] is None else values[part].to_dict()
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From JSON or TOML; TypeError or ValueError for names and values that make no sense."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a recipe is an object with data, net, method and schedule; got {values!r}")
+        _check_names(values)
+        missing = [name for name in ("data", "net") if name not in values]
+        if missing:
+            raise ValueError(f"a recipe needs {missing[0]!r}, as {_EXAMPLES[missing[0]]}")
+        given = dict(values)
+        for part in ("schedule", "pretrain"):
+            if isinstance(given.get(part), Mapping):
+                given[part] = Schedule.of(dict(given[part]))
+        for part in ("kl_weights", "ours"):
+            if part in given:
+                given[part] = tuple(given[part])
+        return cls(**given)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """From a .json or .toml file; errors name the file."""
+        path = os.fspath(path)
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"no recipe {path}: there is no such file; expected a .json or .toml file")
+        try:
+            return cls.from_dict(_read(path))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def preset(cls, name: str) -> Recipe:
+        """A recipe of the paper or of ours, by its name; `bnn.train.presets()` lists them."""
+        known = importlib.import_module("bnn.train.presets").presets()
+        if name not in known:
+            raise ValueError(f"unknown preset {name!r}{_nearest(name, list(known))}; presets() lists all {len(known)}")
+        return known[name]
+
+
+_EXAMPLES = {
+    "data": '{"name": "cifar10"}',
+    "net": '{"name": "resnet18", "kernel_size": 3, "remove_maxpool": true}',
+    "method": '{"inference": "inducing", "inducing_rows": 64, "inducing_cols": 64}',
+}
+
+
+def _check_names(values: Mapping[str, Any]) -> None:
+    known = [one.name for one in fields(Recipe)]
+    for name in values:
+        if name not in known:
+            raise TypeError(f"unknown field {name!r}{_nearest(name, known)}; a recipe has {known}")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _read(path: str) -> Any:
+    if path.endswith(".toml"):
+        toml = importlib.import_module("tomllib") if sys.version_info >= (3, 11) else need("tomli", "train")
+        with open(path, "rb") as file:
+            return toml.load(file)
+    if not path.endswith(".json"):
+        raise ValueError("a recipe is a .json or a .toml file")
+    with open(path, encoding="utf-8") as text:
+        return json.load(text)
