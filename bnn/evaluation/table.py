@@ -60,11 +60,11 @@ def corruption_lines(severities: Sequence[Severity]) -> list[str]:
         return []
     names = list(severities[0].metrics)
     rows = [
-        [f"severity {one.severity}, {one.kinds} kinds", f"{one.uncertainty.epistemic:.3g}"]
+        [f"severity {one.severity}", str(one.kinds), f"{one.uncertainty.epistemic:.3g}"]
         + [f"{one.metrics[name]:.4g}" for name in names]
         for one in severities
     ]
-    return columns([["corrupted", "epistemic", *names], *rows])
+    return columns([["corrupted", "kinds", "epistemic", *names], *rows])
 
 
 def posterior_lines(posterior: Posterior | None) -> list[str]:

@@ -108,21 +108,21 @@ def test_the_change_rises_with_severity(kind: str) -> None:
     assert changes[0] > 0.3
 
 
-@pytest.mark.parametrize(("severity", "sd"), enumerate([0.04, 0.06, 0.08, 0.09, 0.10], 1))
+@pytest.mark.parametrize(("severity", "sd"), list(enumerate([0.04, 0.06, 0.08, 0.09, 0.10], 1)))
 def test_gaussian_noise_has_its_sd(severity: int, sd: float) -> None:
     y = corrupt(flat(128, count=40), "gaussian_noise", severity).double()  # 122,880 values: sd within 0.2 %
     assert float(y.std()) == pytest.approx(255 * sd, rel=0.02)
     assert float(y.mean()) == pytest.approx(127.5, abs=0.3)  # cutting off takes 1/2
 
 
-@pytest.mark.parametrize(("severity", "photons"), enumerate([500, 250, 100, 75, 50], 1))
+@pytest.mark.parametrize(("severity", "photons"), list(enumerate([500, 250, 100, 75, 50], 1)))
 def test_shot_noise_is_poisson(severity: int, photons: int) -> None:
     y = corrupt(flat(102, count=40), "shot_noise", severity).double() / 255
     assert float(y.mean()) == pytest.approx(0.4 - 0.5 / 255, abs=0.002)
     assert float(y.var()) == pytest.approx(0.4 / photons, rel=0.04)
 
 
-@pytest.mark.parametrize(("severity", "share"), enumerate([0.01, 0.02, 0.03, 0.05, 0.07], 1))
+@pytest.mark.parametrize(("severity", "share"), list(enumerate([0.01, 0.02, 0.03, 0.05, 0.07], 1)))
 def test_impulse_noise_replaces_its_share(severity: int, share: float) -> None:
     y = corrupt(flat(100, count=40), "impulse_noise", severity)
     black, white, kept = (float((y == value).double().mean()) for value in (0, 255, 100))
@@ -194,7 +194,7 @@ def test_zooming_is_scipys(size: tuple[int, int], factor: float) -> None:
     np.testing.assert_allclose(zoomed(x, factor)[1, 0], large[cut : cut + side, cut : cut + side], atol=1e-9)
 
 
-@pytest.mark.parametrize(("severity", "last"), enumerate([1.06, 1.11, 1.16, 1.21, 1.26], 1))
+@pytest.mark.parametrize(("severity", "last"), list(enumerate([1.06, 1.11, 1.16, 1.21, 1.26], 1)))
 def test_zoom_blur_is_a_mean_over_enlargements(severity: int, last: float) -> None:
     x = pictures(2)
     factors = np.arange(1, last, 0.01)
@@ -264,7 +264,7 @@ def test_clouds_fill_their_square_point_by_point(side: int) -> None:
     np.testing.assert_allclose(got, cloud / cloud.max(), atol=1e-12)
 
 
-@pytest.mark.parametrize(("severity", "added"), enumerate([0.05, 0.1, 0.15, 0.2, 0.3], 1))
+@pytest.mark.parametrize(("severity", "added"), list(enumerate([0.05, 0.1, 0.15, 0.2, 0.3], 1)))
 def test_brightness_is_that_of_hsv(severity: int, added: float) -> None:
     x = pictures(1)
     x[0, :, 0, :3] = torch.tensor([[0, 0, 0], [255, 0, 7], [30, 30, 30]], dtype=torch.uint8).T  # black, pure, grey
@@ -275,14 +275,14 @@ def test_brightness_is_that_of_hsv(severity: int, added: float) -> None:
     assert_cut_off(corrupt(x, "brightness", severity)[0], expected)
 
 
-@pytest.mark.parametrize(("severity", "factor"), enumerate([0.75, 0.5, 0.4, 0.3, 0.15], 1))
+@pytest.mark.parametrize(("severity", "factor"), list(enumerate([0.75, 0.5, 0.4, 0.3, 0.15], 1)))
 def test_contrast_draws_towards_the_mean(severity: int, factor: float) -> None:
     x = pictures(3)
     mean = x.double().mean((2, 3), keepdim=True)
     assert_cut_off(corrupt(x, "contrast", severity), (mean + factor * (x.double() - mean)).numpy())
 
 
-@pytest.mark.parametrize(("severity", "small"), enumerate([30, 28, 27, 24, 20], 1))
+@pytest.mark.parametrize(("severity", "small"), list(enumerate([30, 28, 27, 24, 20], 1)))
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pixelate_is_pillows_box_twice(severity: int, small: int, channels: int) -> None:
     x = pictures(2, channels)
@@ -290,7 +290,7 @@ def test_pixelate_is_pillows_box_twice(severity: int, small: int, channels: int)
     assert torch.equal(corrupt(x, "pixelate", severity)[1], as_tensor(image))
 
 
-@pytest.mark.parametrize(("severity", "quality"), enumerate([80, 65, 58, 50, 40], 1))
+@pytest.mark.parametrize(("severity", "quality"), list(enumerate([80, 65, 58, 50, 40], 1)))
 @pytest.mark.parametrize("channels", [1, 3])
 def test_jpeg_is_a_file_of_that_quality(severity: int, quality: int, channels: int) -> None:
     x = pictures(2, channels)
