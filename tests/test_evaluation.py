@@ -442,6 +442,7 @@ def test_pooling_counts_what_has_a_cap_only() -> None:
     assert pooled([None]) is None
 
 
+@pytest.mark.slow  # registering loads much of torch, once
 def test_global_inducing_weights_are_a_layer_of_their_own() -> None:
     net = bayesian()
     bnn.register_global_inducing_weights_(net, inducing_rows=2, inducing_cols=2)

@@ -133,7 +133,9 @@ def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
     inducing |= {"sqrt_width_scaling": True, "init_lamda": 0.03, "max_lamda": 0.1, "max_sd_u": 0.1}
     plain = Schedule(epochs=epochs, batch_size=64 if small else 100, lr=1e-3, cosine=True)
     after = Schedule.of(plain.to_dict() | {"epochs": fine, "kl_weight": 0.1})
-    scratch = Schedule.of(plain.to_dict() | {"epochs": epochs + fine, "warmup": epochs // 2, "anneal": fine})
+    scratch = Schedule.of(
+        after.to_dict() | {"epochs": epochs + fine, "lr": 3e-3, "warmup": epochs // 2, "anneal": fine}
+    )
     ensemble_u = {**inducing, "q_inducing": "ensemble", "ensemble_size": 5}
     del ensemble_u["max_sd_u"]
     every = Schedule.of(after.to_dict() | {"samples": 5})

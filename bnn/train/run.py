@@ -101,7 +101,8 @@ class Run:
         """Runs to the end, from wherever the run is."""
         modes = {module: module.training for module in self.elbo.modules()}
         first = self.fabric.is_global_zero
-        log = Log(self.settings.out if first else None, self.history.epochs, self.settings.tensorboard)
+        with self._writing():
+            log = Log(self.settings.out if first else None, self.history.epochs, self.settings.tensorboard)
         wanted = self.settings.progress if first else False
         try:
             with progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title) as progress:

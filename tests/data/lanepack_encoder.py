@@ -56,7 +56,8 @@ def residuals(image: Any, weights: list[Any], thresholds: list[int]) -> list[tup
 def encode(images: NDArray[np.uint8], lanes: int, seed: int = 0) -> dict[str, NDArray[Any]]:
     """The arrays of a lanepack file that holds `images` (N, H, W, C), with random weights, `lanes` images a group."""
     count, height, width, channels = images.shape
-    rng, order, thresholds = np.random.default_rng(seed), [1, 0, 2] if channels == 3 else list(range(channels)), [3, 40]
+    rng, thresholds = np.random.default_rng(seed), [1, 2, 3, 5, 8, 13, 20, 40]
+    order = [1, 0, 2] if channels == 3 else list(range(channels))
     weights = []
     for y, x, turn in np.ndindex(height, width, channels):
         values, slopes, errors = neighbours(width, order, turn, y, x)

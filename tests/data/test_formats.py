@@ -226,6 +226,8 @@ def test_a_damaged_or_foreign_decoded_group_is_decoded_again(tmp_path: Path) -> 
     (kept,) = (tmp_path / "cache" / "decoded").iterdir()
     kept.write_bytes(kept.read_bytes()[:-5])
     assert_array_equal(read_npz([path]).images, images.transpose(0, 3, 1, 2))
+    np.save(kept, pixels(1, 3, 4, 4))
+    assert_array_equal(read_npz([path]).images, images.transpose(0, 3, 1, 2))
     other = write_npz(tmp_path / "a.npz", **lanepack_encoder.encode(255 - images, lanes=2))
     assert_array_equal(read_npz([other]).images, 255 - images.transpose(0, 3, 1, 2))
 

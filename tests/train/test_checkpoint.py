@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import bnn
 from bnn.files import FileFormatError
 from bnn.train import checkpoint
 from bnn.train.checkpoint import previous, read_checkpoint, write_checkpoint
-from small_runs import bayesian_net, blobs, environment, plain_net, program, run, same, values
+from small_runs import HERE, bayesian_net, blobs, environment, plain_net, run, same, values
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -200,40 +201,56 @@ def test_a_checkpoint_of_something_else_is_no_run(tmp_path: Path) -> None:
 # ---- a full disk -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write", range(1, 12))
+OPTIONS: dict[str, Any] = {"validation": blobs(20, seed=2), "patience": 3, "save_every": 0, "batch_size": 15}
+
+
+class Failing:
+    """A function that does what `inner` does, but fails the n-th time; 0: never."""
+
+    def __init__(self, inner: Any, n: int, error: BaseException) -> None:
+        self.inner, self.n, self.error, self.calls = inner, n, error, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.n:
+            raise self.error
+        return self.inner(*args)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tensor], int, int]:
+    """Where a run ends, and how many files it writes and how many it renames."""
+    fsync, replace = (Failing(inner, 0, OSError()) for inner in (os.fsync, os.replace))
+    net = plain_net()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        patch.setattr(os, "replace", replace)
+        run(net, out=tmp_path_factory.mktemp("run"), **OPTIONS)
+    return values(net), fsync.calls, replace.calls
+
+
 def test_a_full_disk_at_any_write_is_a_clear_error_and_the_run_goes_on_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: tuple[dict[str, Tensor], int, int]
 ) -> None:
-    validation = blobs(20, seed=2)
-    options: dict[str, Any] = {"validation": validation, "patience": 3, "save_every": 0, "out": tmp_path}
-    expected = bayesian_net()
-    run(expected, **(options | {"out": None}))
-    left, fsync = write, os.fsync
-
-    def full(file: int) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device") as caught:
-        run(bayesian_net(), **options)
-    assert caught.value.errno == errno.ENOSPC
-    assert "make room and start the run again" in str(caught.value)
-    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
-    if (tmp_path / "checkpoint.safetensors").exists():
-        read_checkpoint(os.fspath(tmp_path / "checkpoint.safetensors"))
-    else:
-        assert write <= 2
-    monkeypatch.undo()
-    net = bayesian_net()
-    history = run(net, **options)
-    assert same(net, expected)
-    assert history.column("epoch") == [0, 1]
+    expected, writes, _ = uninterrupted
+    assert writes >= 10
+    for write in range(1, writes + 1):
+        out = tmp_path / str(write)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", Failing(os.fsync, write, OSError(errno.ENOSPC, "No space left on device")))
+            with pytest.raises(OSError, match="No space left on device; .* make room and start the run again") as caught:
+                run(plain_net(), out=out, **OPTIONS)
+        assert caught.value.errno == errno.ENOSPC
+        assert not [name for name in os.listdir(out) if name.endswith(".tmp")]
+        if write > 2:  # metrics.jsonl comes first
+            read_checkpoint(os.fspath(out / "checkpoint.safetensors"))
+        net = plain_net()
+        history = run(net, out=out, **OPTIONS)
+        assert same(net, expected), write
+        assert history.column("epoch") == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_of_the_system_stops_a_run_cleanly(tmp_path: Path) -> None:
     """A disk that is really full, as far as a test can have one: the kernel refuses to write more."""
     expected = bayesian_net()
@@ -242,13 +259,13 @@ def test_a_file_size_limit_of_the_system_stops_a_run_cleanly(tmp_path: Path) -> 
     size = (tmp_path / "checkpoint.safetensors").stat().st_size
     code = f"""
 import resource, signal, sys
-sys.path.insert(0, {os.fspath(Path(__file__).parent)!r})
+sys.path.insert(0, {os.fspath(HERE)!r})
 from small_runs import bayesian_net, run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, resource.RLIM_INFINITY))
 run(bayesian_net(), epochs=3, out={os.fspath(tmp_path)!r})
 """
-    done = subprocess.run([program("")[0], "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "File too large; the last checkpoint there is intact: make room and start" in done.stderr
     net = bayesian_net()
@@ -264,29 +281,26 @@ class Killed(BaseException):
     """Stands for SIGKILL where it hurts most."""
 
 
-@pytest.mark.parametrize("rename", range(1, 20))
-def test_a_run_killed_before_any_rename_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename: int) -> None:
-    validation = blobs(20, seed=2)
-    options: dict[str, Any] = {"validation": validation, "patience": 3, "save_every": 0, "batch_size": 15}
-    expected = bayesian_net()
-    run(expected, **options)
-    left, replace = rename, os.replace
-
-    def die(source: Any, target: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", die)
-    with pytest.raises(Killed):
-        run(bayesian_net(), out=tmp_path, **options)
-    monkeypatch.undo()
-    net = bayesian_net()
-    history = run(net, out=tmp_path, **options)
-    assert same(net, expected)
-    assert history.column("epoch") == [0, 1]
+def test_a_run_killed_before_any_rename_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: tuple[dict[str, Tensor], int, int]
+) -> None:
+    expected, _, renames = uninterrupted
+    assert renames >= 15
+    missing = set()
+    for rename in range(1, renames + 1):
+        out = tmp_path / str(rename)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", Failing(os.replace, rename, Killed()))
+            with pytest.raises(Killed):
+                run(plain_net(), out=out, **OPTIONS)
+        names = ("checkpoint", "best")
+        missing |= {f"{one}.previous" for one in names if (out / f"{one}.previous.safetensors").exists()
+                    and not (out / f"{one}.safetensors").exists()}  # fmt: skip
+        net = plain_net()
+        history = run(net, out=out, **OPTIONS)
+        assert same(net, expected), rename
+        assert history.column("epoch") == [0, 1]
+    assert missing == {"checkpoint.previous", "best.previous"}  # both have been alone once
 
 
 def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:

@@ -1,0 +1,197 @@
+"""What both estimators share: parameters, training, draws at new inputs, files."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bnn.data.dataset import Data
+from bnn.ensemble import Ensemble
+from bnn.estimators.files import read_estimator, write_estimator
+from bnn.estimators.networks import METHODS, convert_, plain_network
+from bnn.estimators.scaling import Floats, Scaling
+from bnn.extras import need
+from bnn.nn.base import BayesianLayer
+from bnn.nn.inducing import InducingBase
+from bnn.nn.options import check_bool, check_choice, check_size
+from bnn.prediction import draws, set_sampling_
+from bnn.train import fit as train
+from bnn.train.seeds import derived, own_randomness
+
+_sklearn = need("sklearn.base", "sklearn")
+_utils = need("sklearn.utils", "sklearn")
+_validation = need("sklearn.utils.validation", "sklearn")
+
+STEPS, EPOCHS = 500, 20  # at least so many of each, where nobody says how long to train
+ROWS = 1024  # predicted at a time
+BUILD, PREDICT = 0, 1  # what a derived seed is for
+
+
+class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defined]
+    """The abstract base: see `BayesianClassifier` and `BayesianRegressor`, which list the parameters."""
+
+    network_: nn.Module
+    likelihood_: nn.Module
+    x_scale_: Scaling
+    n_features_in_: int
+    n_iter_: int
+    seed_: int
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (64, 64),
+        method: str = "inducing",
+        options: dict[str, Any] | None = None,
+        network: Any = None,
+        epochs: int | None = None,
+        batch_size: int = 100,
+        lr: float = 0.01,
+        kl_weight: float = 1.0,
+        samples: int = 20,
+        members: int = 5,
+        scale: bool = True,
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        device: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.method = method
+        self.options = options
+        self.network = network
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.kl_weight = kl_weight
+        self.samples = samples
+        self.members = members
+        self.scale = scale
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the fitted estimator to one file without pickle: safetensors, with everything else as JSON in it.
+
+        `bnn.load_` reads the network alone from the same file. A `network` of your own is code, which is not stored:
+        `load` needs it again.
+        """
+        _validation.check_is_fitted(self, "network_")
+        write_estimator(self, self._notes(), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], network: Any = None) -> Any:
+        """The estimator that `save` wrote.
+
+        Args:
+            network: as for the constructor, where the estimator was fitted with one.
+        """
+        estimator, notes = read_estimator(cls, path, network)
+        estimator._restore(notes)
+        return estimator
+
+    def _notes(self) -> dict[str, Any]:
+        """The fitted state that is not in the network, as JSON."""
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "n_features_in_": self.n_features_in_,
+            "feature_names_in_": None if names is None else names.tolist(),
+            "n_iter_": self.n_iter_,
+            "seed_": self.seed_,
+            "history_": self.history_,
+            "x_scale_": self.x_scale_.to_dict(),
+        }
+
+    def _restore(self, notes: dict[str, Any]) -> None:
+        for name in ("n_features_in_", "n_iter_", "seed_", "history_"):
+            setattr(self, name, notes[name])
+        if notes["feature_names_in_"] is not None:
+            self.feature_names_in_ = np.array(notes["feature_names_in_"], dtype=object)
+        self.x_scale_ = Scaling.from_dict(notes["x_scale_"])
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def _plain(self, out_features: int) -> nn.Module:
+        return plain_network(self.network, self.hidden, self.n_features_in_, out_features)
+
+    def _check(self) -> torch.device:
+        """Raises unless the parameters that nobody else checks make sense; returns the device."""
+        check_choice("method", self.method, METHODS)
+        check_size("samples", self.samples)
+        check_size("members", self.members)
+        check_size("batch_size", self.batch_size)
+        check_bool("scale", self.scale)
+        check_bool("verbose", self.verbose)
+        if self.options is not None and not isinstance(self.options, dict):
+            raise TypeError(f"options must be a dict of options of bnn.bayesianize_, or None; got {self.options!r}")
+        return torch.device("cpu" if self.device is None else self.device)
+
+    def _learn_scaling(self, columns: Floats) -> Scaling:
+        return Scaling.learned(columns) if self.scale else Scaling.none(columns.shape[1])
+
+    def _train(self, data: Data, out_features: int, likelihood: nn.Module) -> None:
+        """Builds and trains the network; sets network_, likelihood_, seed_, history_, n_iter_."""
+        device = self._check()
+        seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
+        with own_randomness(device):
+            torch.manual_seed(derived(seed, BUILD))
+            network = convert_(self._plain(out_features), self.method, self.options, self.members).to(device)
+        steps = -(-len(data.train) // self.batch_size)
+        if self.patience is not None:
+            data = data.with_validation(self.validation_fraction, seed)
+        history = train(
+            network,
+            data,
+            likelihood=likelihood.to(device),
+            seed=seed,
+            epochs=max(EPOCHS, -(-STEPS // steps)) if self.epochs is None else self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            kl_weight=self.kl_weight,
+            cosine=True,
+            samples=_members(network),
+            patience=self.patience,
+            progress=self.verbose,
+        )
+        if any(isinstance(module, InducingBase) for module in network.modules()):
+            set_sampling_(network, "weight")  # so that a draw is one function, whatever rows are asked for together
+        self.network_, self.likelihood_ = network, history.likelihood
+        self.seed_, self.history_, self.n_iter_ = seed, history.epochs, len(history.epochs)
+
+    # -- predicting ----------------------------------------------------------------------------------------------------
+
+    def _draws(self, X: Any) -> Tensor:
+        """Raw outputs (K, N, D) at new inputs, float64 on the CPU; the K functions are those of every call."""
+        _validation.check_is_fitted(self, "network_")
+        rows = _validation.validate_data(self, X, reset=False, dtype=np.float64)
+        device = next(self.network_.parameters()).device
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # else rounding depends on the other rows
+        network = copy.deepcopy(self.network_).to(dtype).eval()
+        x = torch.from_numpy(self.x_scale_.scaled(rows)).to(device, dtype)
+        generator = torch.Generator().manual_seed(derived(self.seed_, PREDICT))
+        with torch.no_grad():
+            return draws(network, x, self._samples(network), generator, batch_size=ROWS).double().cpu()
+
+    def _samples(self, network: nn.Module) -> int | None:
+        if any(isinstance(module, BayesianLayer) for module in network.modules()):
+            return self.samples
+        return None if isinstance(network, Ensemble) else 0  # every member once; a plain network as it is
+
+
+def _members(network: nn.Module) -> int:
+    """Draws per step: as many as Ensemble-U has members, so that each trains on every batch."""
+    sizes = [m.options.ensemble_size for m in network.modules() if isinstance(m, InducingBase)]
+    kinds = {m.options.q_inducing for m in network.modules() if isinstance(m, InducingBase)}
+    return max(sizes) if kinds == {"ensemble"} else 1

@@ -1,0 +1,116 @@
+"""`BayesianClassifier`: class probabilities with their uncertainty taken apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bnn import likelihoods
+from bnn.data.dataset import Data, Part
+from bnn.estimators.base import BayesianEstimator
+from bnn.estimators.scaling import Floats
+from bnn.extras import need
+
+_sklearn = need("sklearn.base", "sklearn")
+_validation = need("sklearn.utils.validation", "sklearn")
+_multiclass = need("sklearn.utils.multiclass", "sklearn")
+
+
+@dataclass(frozen=True)
+class ClassDistribution:
+    """What the posterior says about N inputs and C classes; uncertainties are in nats.
+
+    Args:
+        probs: (N, C), in the order of `classes_`.
+        total: entropy of `probs` (N,).
+        aleatoric: the part that no data would remove: expected entropy of one draw's probabilities (N,).
+        epistemic: the part that is the draws' disagreement, mutual information (N,).
+    """
+
+    probs: Floats
+    total: Floats
+    aleatoric: Floats
+    epistemic: Floats
+
+
+class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: ignore[misc, name-defined]
+    """A Bayesian network as a scikit-learn classifier.
+
+    A draw is one function for all rows (`sampling="weight"`), and every call uses the same K draws: a row's prediction
+    depends neither on the rows beside it nor on the call.
+
+    Args:
+        hidden: widths of the hidden layers of a multilayer perceptron.
+        method: "inducing", "ensemble-u" (Ensemble-U of `members`), "ffg", "fcg" (full covariance: narrow layers only),
+            "ensemble" (a deep ensemble of `members` plain networks), "deterministic".
+        options: of `bnn.bayesianize_`, beside or instead of ours: inducing sizes of at most 16 or sqrt(d), and scales
+            that start at caps of 0.1.
+        network: instead of the perceptron: a module (N, features) -> (N, classes), of which a copy is trained from the
+            weights it has (with "ensemble" from fresh ones), or a function (in_features, out_features) -> module.
+        epochs: None: as many as make 500 steps, at least 20.
+        batch_size: rows per step.
+        lr: the rate of Adam at the start; it falls to 0 along a cosine.
+        kl_weight: 1 is Bayes; less stays closer to the data. Worth a grid search on log loss.
+        samples: K, posterior draws per prediction.
+        members: of "ensemble" and "ensemble-u".
+        scale: scale every feature to mean 0 and sd 1, as learned in `fit`.
+        validation_fraction: what `patience` sets aside.
+        patience: stop after so many epochs without a better validation NLL, and keep the best; None: train to the end.
+        device: as for torch; None: the CPU.
+        random_state: an int makes `fit` repeatable.
+        verbose: show progress on a terminal.
+
+    Attributes:
+        classes_, n_features_in_, feature_names_in_ (from data frames), n_iter_ (epochs), network_, likelihood_,
+        history_ (a dict per epoch, as of `bnn.fit`).
+
+    >>> X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array(["no", "no", "yes", "yes"])
+    >>> model = BayesianClassifier(hidden=(8,), epochs=100, random_state=0).fit(X, y)
+    >>> model.predict([[-3.0], [3.0]]).tolist()
+    ['no', 'yes']
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: Any) -> BayesianClassifier:
+        """Trains on X (N, features) and labels y (N,) of any kind; at least two classes."""
+        X, y = _validation.validate_data(self, X, y, dtype=np.float64)
+        _multiclass.check_classification_targets(y)
+        self.classes_, labels = np.unique(_validation.column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs at least two classes")
+        self.x_scale_ = self._learn_scaling(X)
+        rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
+        part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
+        data = Data("X, y", "classification", part, classes=tuple(map(str, self.classes_)))
+        self._train(data, len(self.classes_), likelihoods.Categorical())
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row (N,)."""
+        probs = self.predict_proba(X)
+        return np.asarray(self.classes_[probs.argmax(1)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Class probabilities (N, C), averaged over the draws, in the order of `classes_`."""
+        return self.predict_dist(X).probs
+
+    def predict_dist(self, X: Any) -> ClassDistribution:
+        """Probabilities with total, aleatoric and epistemic uncertainty."""
+        prediction = likelihoods.Categorical().predictive(self._draws(X))
+        return ClassDistribution(*(part.numpy() for part in prediction))
+
+    def _out_features(self) -> int:
+        return len(self.classes_)
+
+    def _notes(self) -> dict[str, Any]:
+        return super()._notes() | {"classes_": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
+
+    def _restore(self, notes: dict[str, Any]) -> None:
+        super()._restore(notes)
+        self.classes_ = np.array(notes["classes_"], dtype=np.dtype(notes["dtype"]))
+        self.likelihood_ = likelihoods.Categorical()

@@ -1,0 +1,242 @@
+"""`BayesianModule`: a Bayesian network as a module of Lightning, for those who train with its `Trainer`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn.ensemble import Ensemble
+from bnn.extras import need
+from bnn.likelihoods.base import per_datum
+from bnn.nn.base import BayesianLayer
+from bnn.nn.options import check_size
+from bnn.objective import ELBO
+from bnn.prediction import draws, predict
+from bnn.train.schedule import Schedule
+from bnn.train.seeds import derived
+from bnn.train.tally import Tally
+
+_lightning = need("lightning.pytorch", "train")
+
+ELSEWHERE = {
+    "epochs": "Trainer(max_epochs=...)",
+    "batch_size": "the loader's batch_size",
+    "patience": 'Trainer(callbacks=[EarlyStopping("validation_nll", patience=...)])',
+    "refresh_batchnorm": "bnn.refresh_batchnorm_(module.net, loader) after training",
+}
+SEED = 0  # of the draws that score held-out data: the same in every epoch, so that epochs compare
+
+
+class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-defined]
+    """Trains `net` by the negative ELBO, and scores and predicts with posterior draws.
+
+    Logs `loss`, `data`, `kl_u`, `kl_lamda` and `kl_scale` in training; `validation_nll` (`test_nll`) of the posterior
+    predictive distribution, and `_accuracy` and `_ece`, or `_rmse`, over all of the held-out data. Batches are
+    (inputs, targets); `Trainer.predict` takes inputs alone, too, and gives what `bnn.predict` gives.
+
+    Under several processes `num_data` counts the data of all of them once, and each draws noise of its own. With
+    `warmup` use `strategy="ddp_find_unused_parameters_true"`: without the KL, some parameters have no gradient.
+
+    Args:
+        net: a converted network, a plain one, or an `Ensemble`, whose members train together.
+        num_data: number of training inputs: `len(train_set)`.
+        likelihood: as for `bnn.ELBO`.
+        schedule: a `bnn.train.Schedule`, of which epochs and batch size are left to the Trainer and the loader; or its
+            fields as keywords: `lr`, `optimiser`, `milestones`, `cosine` (over the Trainer's `max_epochs`), `samples`,
+            `kl_weight`, `warmup`, `anneal`, `scale_rate`, `clip`, ....
+        validation_samples: draws that score held-out data.
+        prediction_samples: draws of `Trainer.predict`; None is 20, rounded up so that members count the same.
+
+    >>> import bnn
+    >>> net = nn.Linear(3, 2)
+    >>> bnn.bayesianize_(net, "inducing")
+    >>> module = BayesianModule(net, num_data=100, lr=1e-2, warmup=2)
+    >>> module.schedule.warmup, type(module.configure_optimizers()["optimizer"]).__name__
+    (2, 'Adam')
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        num_data: int,
+        likelihood: str | Callable[..., Any] = "categorical",
+        schedule: Schedule | None = None,
+        *,
+        validation_samples: int = 10,
+        prediction_samples: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_size("validation_samples", validation_samples)
+        check_size("prediction_samples", prediction_samples, none=True)
+        self.schedule = plan = _schedule(schedule, options)
+        self.elbo = ELBO(
+            net,
+            num_data,
+            likelihood,
+            samples=plan.samples,
+            warmup=plan.warmup,
+            anneal=plan.anneal,
+            kl_weight=plan.kl_weight,
+            function_space=plan.function_space,
+            split=plan.split,
+        )
+        self.validation_samples, self.prediction_samples = validation_samples, prediction_samples
+        self._scores = _Scores()
+
+    @property
+    def net(self) -> nn.Module:
+        """The network."""
+        return self.elbo.net
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The network's output under one draw."""
+        return self.elbo.net(*args, **kwargs)
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def on_train_start(self) -> None:
+        """Gives every process noise of its own: `seed_everything` seeds them alike."""
+        if self.trainer.world_size > 1:
+            torch.manual_seed(derived(torch.initial_seed(), self.global_rank))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss of a batch; of an ensemble the sum over members, so that each trains as if alone."""
+        x, y = _pair(batch)
+        batches = self.trainer.num_training_batches
+        within = batch_idx / batches if math.isfinite(batches) else 0.0
+        result = self.elbo(x, y, epoch=self.current_epoch + within)
+        parts = {
+            name: value.detach() if isinstance(value, Tensor) else value for name, value in result._asdict().items()
+        }
+        self.log_dict(parts, on_step=True, on_epoch=False, batch_size=len(y))
+        loss: Tensor = result.loss
+        return loss * len(self.net.members) if isinstance(self.net, Ensemble) else loss
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """The optimiser of the schedule, with its rates for scales and u, and the rate of every epoch."""
+        plan = self.schedule
+        if plan.cosine:
+            plan = replace(plan, epochs=_epochs(self.trainer.max_epochs))
+        optimiser = plan.optimiser_of(self.elbo)
+        rate = torch.optim.lr_scheduler.LambdaLR(optimiser, plan.rate)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": rate, "interval": "epoch"}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clips as the Trainer says, or by the schedule's `clip`."""
+        limit = self.schedule.clip if gradient_clip_val is None else gradient_clip_val
+        self.clip_gradients(optimizer, limit, gradient_clip_algorithm)
+
+    # -- held-out data and predictions ---------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        """Starts counting."""
+        self._scores = _Scores()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Adds a batch to the scores."""
+        x, y = _pair(batch)
+        generator = torch.Generator().manual_seed(SEED)  # the same functions for every batch
+        outputs = draws(self.net, x, _samples(self.net, self.validation_samples), generator)
+        self._scores.add(self.elbo.likelihood, outputs, y)
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the scores of all batches, of all processes."""
+        self._log_scores("validation")
+
+    def on_test_epoch_start(self) -> None:
+        """Starts counting."""
+        self._scores = _Scores()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Adds a batch to the scores."""
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Logs the scores of all batches, of all processes."""
+        self._log_scores("test")
+
+    def _log_scores(self, name: str) -> None:
+        values = self._scores.values().to(self.device)
+        if self.trainer.world_size > 1:
+            values = self.all_gather(values).sum(0)
+        scores = _Scores.summary(values.cpu())
+        self.log_dict({f"{name}_{key}": value for key, value in scores.items()}, rank_zero_only=False)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Any:
+        """What `bnn.predict` says about the inputs of a batch."""
+        x = _pair(batch)[0] if isinstance(batch, tuple | list) and len(batch) > 1 else batch
+        x = x[0] if isinstance(x, tuple | list) and len(x) == 1 else x
+        samples = _samples(self.net, self.prediction_samples)
+        return predict(self.net, x, samples, self.elbo.likelihood)
+
+
+class _Scores:
+    """Sums over held-out data that add up over batches and processes."""
+
+    def __init__(self) -> None:
+        self.tally, self.nll, self.count = Tally(), 0.0, 0
+
+    def add(self, likelihood: Any, outputs: Tensor, y: Any) -> None:
+        """Adds the K outputs (K, N, ...) for targets y."""
+        each = torch.stack([torch.atleast_1d(per_datum(likelihood(output, y))) for output in outputs]).double()
+        self.nll += float((math.log(len(each)) - (-each).logsumexp(0)).sum())
+        self.count += each.shape[1]
+        if isinstance(likelihood, likelihoods.Categorical):
+            probs = outputs.float().softmax(2).mean(0)
+            self.tally.add_outputs(likelihood, [(probs.clamp(min=torch.finfo(probs.dtype).tiny).log(), y)])
+        elif isinstance(likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian):
+            self.tally.add_outputs(likelihood, [(outputs.mean(0), y)])
+
+    def values(self) -> Tensor:
+        """All sums as one tensor."""
+        return torch.cat([torch.tensor([self.nll, self.count], dtype=torch.double), self.tally.values])
+
+    @staticmethod
+    def summary(values: Tensor) -> dict[str, float]:
+        """NLL, and accuracy and ECE, or RMSE, from such sums."""
+        tally = Tally()
+        tally.values = values[2:]
+        quality = {name: value for name, value in tally.summary().items() if name in ("accuracy", "ece", "rmse")}
+        return {"nll": float(values[0] / values[1]), **quality}
+
+
+def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
+    for name, place in ELSEWHERE.items():
+        if name in options:
+            raise TypeError(f"{name} is the Trainer's business here: use {place}")
+    if schedule is None:
+        return Schedule.of(options)
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule must be a bnn.train.Schedule, got {type(schedule).__name__}")
+    if schedule.patience is not None:
+        raise ValueError(f"patience is the Trainer's business here: use {ELSEWHERE['patience']}")
+    return Schedule.of(schedule.to_dict() | options)
+
+
+def _epochs(most: int | None) -> int:
+    if most is None or most < 1:
+        raise ValueError(f"cosine needs to know when training ends: Trainer(max_epochs=...), got {most}")
+    return most
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """Inputs and targets: the last element is the target, several before it are several inputs."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise TypeError(f"a batch must be (inputs, targets), got {type(batch).__name__}")
+    return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+
+
+def _samples(network: nn.Module, samples: int | None) -> int | None:
+    """0 runs a plain network as it is; an ensemble of plain networks shows each member once."""
+    if any(isinstance(module, BayesianLayer) for module in network.modules()):
+        return samples
+    return None if isinstance(network, Ensemble) else 0

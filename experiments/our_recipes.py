@@ -1,0 +1,54 @@
+"""Our recipes side by side: quality, calibration, out-of-distribution detection and size, as one table and one JSON.
+
+    BNN_DATA=<folder with the data sets> python experiments/our_recipes.py --out runs/ours
+    python experiments/our_recipes.py --digits --out runs/digits            # needs no data set
+
+Runs write checkpoints and go on where they stopped; a finished one is only evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+import torch
+
+import bnn
+from bnn.train import Recipe, run_recipe
+
+NAMES = ["deterministic", "ensemble", "ffg", "from-trained", "from-scratch", "ensemble-u", "compressed-ensemble"]
+OUTSIDE = {"digits": ["fashion_mnist", "kmnist"], "fashion_mnist": ["mnist", "kmnist", "notmnist"]}
+
+
+def row(name: str, evaluation: Any, parameters: int) -> dict[str, Any]:
+    """The numbers of one recipe, as people compare them."""
+    return {"recipe": name, "parameters": parameters, **evaluation.to_dict()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--digits", action="store_true", help="the small recipes, on the digits of the package")
+    parser.add_argument("--only", nargs="+", default=NAMES, choices=NAMES)
+    parser.add_argument("--out", default="runs/ours")
+    parser.add_argument("--result", default=None, help="the JSON; <out>/results.json by default")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(os.cpu_count() or 1)
+    kind = "digits-" if args.digits else ""
+    data, rows = None, []
+    for name in args.only:
+        recipe = Recipe.preset(f"ours/{kind}{name}").but(seed=args.seed)
+        data = data or bnn.data.load(**recipe.data)
+        outcome = run_recipe(recipe, os.path.join(args.out, f"{name}-{args.seed}"), data=data, tensorboard=False)
+        outside = [] if args.digits else OUTSIDE["fashion_mnist"]
+        evaluation = bnn.evaluate(outcome.net, data, ood=outside or None, likelihood=outcome.likelihood)
+        print(f"\n## {recipe.name}: {recipe.about}\n{evaluation}", flush=True)
+        rows.append(row(name, evaluation, bnn.parameter_count(outcome.net)))
+        with open(args.result or os.path.join(args.out, "results.json"), "w", encoding="utf-8") as file:
+            json.dump({"torch": torch.__version__, "seed": args.seed, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
