@@ -40,8 +40,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
     predictive distribution, and `_accuracy` and `_ece`, or `_rmse`, over all of the held-out data. Batches are
     (inputs, targets); `Trainer.predict` takes inputs alone, too, and gives what `bnn.predict` gives.
 
-    Under several processes `num_data` counts the data of all of them once, and each draws noise of its own. With
-    `warmup` use `strategy="ddp_find_unused_parameters_true"`: without the KL, some parameters have no gradient.
+    Under several processes `num_data` counts the data of all of them once, and each draws noise of its own.
 
     Args:
         net: a converted network, a plain one, or an `Ensemble`, whose members train together.
@@ -165,11 +164,10 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         self._log_scores("test")
 
     def _log_scores(self, name: str) -> None:
-        values = self._scores.values().to(self.device)
+        values = self._scores.values()
         if self.trainer.world_size > 1:
-            values = self.all_gather(values).sum(0)
-        scores = _Scores.summary(values.cpu())
-        self.log_dict({f"{name}_{key}": value for key, value in scores.items()}, rank_zero_only=False)
+            values = self.trainer.strategy.reduce(values.to(self.device), reduce_op="sum").cpu()
+        self.log_dict({f"{name}_{key}": value for key, value in _Scores.summary(values).items()})
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
         """What `bnn.predict` says about the inputs of a batch."""

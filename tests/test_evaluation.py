@@ -23,6 +23,7 @@ from bnn.data import CORRUPTIONS, Data, Part, TargetScale, corrupt
 from bnn.evaluation import OOD, Scale, Uncertainty, outputs
 from bnn.evaluation.corruptions import chosen
 from bnn.evaluation.posterior import pooled
+from bnn.evaluation.scores import informative
 from bnn.evaluation.verdict import verdict
 
 FEW = {"resamples": 30}
@@ -132,6 +133,18 @@ def test_draws_that_agree_up_to_rounding_are_no_score() -> None:
     assert "mutual_information" not in found.ood["ood"].detection
     assert "rounding" in found.notes[0]
     assert "shrinkage" in found.verdict
+
+
+def test_disagreement_below_rounding_says_nothing() -> None:
+    def said(name: str, size: float, draws: int) -> outputs.Outputs:
+        ones = np.ones(3)
+        return outputs.Outputs(ones, ones, ones, ones, {name: size * ones}, None, draws)
+
+    for name, least in (("mutual_information", 1e-6), ("epistemic", 1e-12)):
+        assert not informative(name, said(name, 0.0, 5), said(name, 0.9 * least, 5))
+        assert informative(name, said(name, 0.0, 5), said(name, 1.1 * least, 5))
+        assert not informative(name, said(name, 1.0, 1), said(name, 1.0, 1))
+    assert informative("entropy", said("entropy", 0.0, 1), said("entropy", 0.0, 1))
 
 
 def test_an_ensemble_of_plain_networks() -> None:
@@ -308,6 +321,11 @@ def test_a_likelihood_of_ones_own_has_moments_only() -> None:
     known = bnn.evaluate(net, data, likelihood=bnn.likelihoods.Gaussian(sd=0.5), **FEW)
     assert any("not ours" in note for note in found.notes)
     assert found.metrics["rmse"] == known.metrics["rmse"]
+    assert data.test is not None
+    prediction, sd = direct(net, data.test.x, likelihood=Laplace()), torch.tensor([3.0, 0.5]).double()
+    args = (prediction.mean.double(), prediction.total.double().sqrt(), data.test.y)
+    nll = metrics.gaussian_nll(*args) + float(sd.log().sum())  # of the scaled target, and the change of units
+    assert found.metrics["nll"].value == pytest.approx(nll, rel=1e-6)
     assert found.metrics["nll"] != known.metrics["nll"]
 
 

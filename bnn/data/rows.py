@@ -58,9 +58,11 @@ class Rows:
         """An error that names the columns among `names` that are not there."""
         absent = [name for name in names if name not in self.columns]
         if absent:
+            data = any(number(name) is not None for name in self.columns)
+            hint = "; the first line must name the columns, and looks like data" if data else ""
             raise ValueError(
                 f"{self.source}: no column {listed(map(repr, absent))}; its columns are "
-                f"{listed(map(repr, self.columns), 20)}{nearest(absent[0], self.columns)}"
+                f"{listed(map(repr, self.columns), 20)}{nearest(absent[0], self.columns)}{hint}"
             )
 
 

@@ -59,17 +59,17 @@ def split(
     if labels is not None:
         order = order[labels[order].argsort(stable=True)]  # class by class, random within
         kept = order[_starts(labels[order])]
-        if test or validation:
-            _warn_alone(labels, classes, name)
     free = order[~torch.isin(order, kept)]
     sizes = [max(1, round(part * count)) if part else 0 for part in (test, validation)]
     if sum(sizes) > len(free):
-        hint = f" with {len(kept)} classes, of which each keeps one for training" if labels is not None else ""
+        hint = f" with {len(kept)} classes (each keeps one for training)" if labels is not None else ""
         fewer = "; for real targets say task='regression'" if labels is not None else ""
         raise ValueError(
             f"{name}: {count} inputs{hint} are too few to set {sum(sizes)} aside; "
             f"give a smaller test= and validation= (None: no such part){fewer}"
         )
+    if labels is not None and any(sizes):
+        _warn_alone(labels, classes, name)
     aside = _every(free, sizes[0])
     free = free[~torch.isin(free, aside)]
     validated = _every(free, sizes[1])

@@ -139,7 +139,7 @@ class FromDataset:
         loader = DataLoader(self.dataset, batch_sampler=indices, num_workers=self.workers)
         for step, pair in _fetched(iter(loader), place, first):
             if step >= start:
-                yield Batch(*_pair(pair), parts[step][1])
+                yield Batch(*inputs_and_targets(pair), parts[step][1])
 
     def fingerprint(self) -> dict[str, Any]:
         """Tells another data set apart, by its size."""
@@ -175,7 +175,7 @@ class FromLoader:
         seed_everything(seed)
         for step, pair in _fetched(iter(self.loader), place, 0):
             if step >= start:
-                yield Batch(*_pair(pair), 1.0)
+                yield Batch(*inputs_and_targets(pair), 1.0)
 
     def fingerprint(self) -> dict[str, Any]:
         """Tells another data set apart, by its size."""
@@ -259,7 +259,7 @@ def _fetched(batches: Iterator[Any], place: Place, step: int) -> Iterator[tuple[
         step += 1
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
+def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
     """Inputs and targets of a batch: the last element is the target, several before it are several inputs."""
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"

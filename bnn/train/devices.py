@@ -86,4 +86,7 @@ def same_everywhere_(fabric: Any, tensors: list[Tensor]) -> None:
     """Gives every process the first one's values, in place."""
     if fabric.world_size > 1:
         for tensor in tensors:
-            torch.distributed.broadcast(tensor, 0)
+            received = tensor.detach().clone()
+            torch.distributed.broadcast(received, 0)
+            with torch.no_grad():
+                tensor.copy_(received)  # unlike the broadcast itself, caches take note of this

@@ -16,7 +16,7 @@ from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.batches import FromDataset, InMemory, Source, source_of
+from bnn.train.batches import FromDataset, InMemory, Source, inputs_and_targets, source_of
 from bnn.train.tally import Tally
 
 BATCH = 500
@@ -94,7 +94,7 @@ def _batches(data: Any) -> Any:
         if data is None:
             raise ValueError("the validation data have neither a validation nor a test part")
     if isinstance(data, DataLoader):
-        return lambda: ((pair[0] if len(pair) == 2 else tuple(pair[:-1]), pair[-1]) for pair in data)
+        return lambda: map(inputs_and_targets, data)
     source = source_of(data, BATCH)
     return lambda: _in_order(source)
 
@@ -108,10 +108,12 @@ def _in_order(source: Source) -> Iterator[tuple[Any, Any]]:
             yield part.inputs(rows), part.y[rows]
         return
     assert isinstance(source, FromDataset)
-    yield from DataLoader(source.dataset, batch_size=BATCH)
+    yield from map(inputs_and_targets, DataLoader(source.dataset, batch_size=BATCH))
 
 
 def _to(x: Any, device: torch.device) -> Any:
     if isinstance(x, Tensor):
         return x.to(device)
+    if isinstance(x, dict):
+        return {name: _to(part, device) for name, part in x.items()}
     return tuple(_to(part, device) for part in x) if isinstance(x, tuple | list) else x

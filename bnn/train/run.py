@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, save, state_mismatch
+from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
 from bnn.passes import Statistics
 from bnn.record import Conversion, listed
@@ -87,6 +88,8 @@ class Run:
     ) -> None:
         self.elbo, self.net, self.source, self.schedule = elbo, elbo.net, source, schedule
         self.fabric, self.monitor, self.seed, self.settings = fabric, monitor, seed, settings
+        fabric.to_device(elbo)
+        same_everywhere_(fabric, [*elbo.parameters(), *elbo.buffers()])  # the rate of u depends on its start
         self.objective, self.optimiser = fabric.setup(Objective(elbo), schedule.optimiser_of(elbo))
         self.epoch = self.step = 0
         self.tally = Tally()
@@ -148,9 +151,11 @@ class Run:
                 self._check_finite(loss, "the loss", parts)
             self.fabric.backward(loss)
             self._check_finite(self._clip(), "the gradient", parts)
-        except DivergenceError:
+        except (DivergenceError, FactorisationError) as error:
             statistics.restore_()  # NaN inputs are in those of BatchNorm already
-            raise
+            if isinstance(error, DivergenceError):
+                raise
+            raise DivergenceError(f"in epoch {self.epoch}, step {self.step}: {error}{self._kept()}") from error
         self.optimiser.step()
         self.tally.add_step(parts)
         self.tally.values += seen.cpu()
@@ -160,22 +165,33 @@ class Run:
         limit = self.schedule.clip or math.inf
         if isinstance(self.net, Ensemble) and self.schedule.clip:
             noise = self.elbo.likelihood
-            modules = [*self.net.members, *([noise] if isinstance(noise, nn.Module) else [])]
-            return torch.stack([nn.utils.clip_grad_norm_(one.parameters(), limit) for one in modules]).norm()
+            groups = [[*one.parameters()] for one in [*self.net.members, noise] if isinstance(one, nn.Module)]
+            return torch.stack([nn.utils.clip_grad_norm_(group, limit) for group in groups if group]).norm()
         return self.fabric.clip_gradients(self.objective, self.optimiser, max_norm=limit, error_if_nonfinite=False)
 
     def _check_finite(self, value: Tensor, what: str, parts: Tensor) -> None:
         if bool(torch.isfinite(value.detach()).all()) or self.fabric._precision.precision == "16-mixed":
             return
         data, kl_u, kl_lamda = (f"{float(part):.4g}" for part in parts)
-        kept = f"; the last checkpoint in {self.settings.out} is intact" if self.settings.out else ""
         raise DivergenceError(
             f"{what} is {float(value.detach()):g} in epoch {self.epoch}, step {self.step} (data term {data}, KL parts "
-            f"{kl_u} and {kl_lamda} per datum). The network holds the parameters from before this step{kept}. Look for "
-            "NaN in the inputs; otherwise try a smaller lr, clip=1.0, or a longer warmup"
+            f"{kl_u} and {kl_lamda} per datum). The network holds the parameters from before this step{self._kept()}. "
+            "Look for NaN in the inputs; otherwise try a smaller lr, clip=1.0, or a longer warmup"
         )
 
+    def _check_parameters(self) -> None:
+        """A finite loss may still make a step too large for the numbers there are: no checkpoint of that."""
+        if not all(bool(torch.isfinite(one).all()) for one in self.elbo.parameters() if one.requires_grad):
+            raise DivergenceError(
+                f"a parameter is not finite after epoch {self.epoch}, step {self.step}{self._kept()}: try a smaller "
+                "lr, or clip=1.0"
+            )
+
+    def _kept(self) -> str:
+        return f"; the last checkpoint in {self.settings.out} is intact" if self.settings.out else ""
+
     def _end_epoch(self, log: Log, progress: Progress) -> None:
+        self._check_parameters()
         self.tally.values = summed(self.fabric, self.tally.values)
         self.tally.values[:4] /= self.fabric.world_size
         numbers: dict[str, Any] = {"epoch": self.epoch, "step": self.step}
@@ -238,11 +254,7 @@ class Run:
         """Writes a checkpoint, if the run has a folder."""
         if self.settings.out is None:
             return
-        if not all(bool(torch.isfinite(one).all()) for one in self.elbo.parameters() if one.requires_grad):
-            raise DivergenceError(
-                f"a parameter is not finite in epoch {self.epoch}, step {self.step}; the last checkpoint in "
-                f"{self.settings.out} is from before: try a smaller lr, or clip=1.0"
-            )
+        self._check_parameters()
         state = {"objective": self.objective, "optimiser": self.optimiser, "run": self._record()}
         with self._writing():
             self.fabric.save(self._path(CHECKPOINT), state)

@@ -255,6 +255,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "the first line must name the colu",
     ),
+    "data for names": (
+        "5.1,3.5,u\n4.9,3.0,v\n",
+        {},
+        "no column 'y'; .*first line must name the columns, and looks like data",
+    ),
     "a nameless column": (NUMBERS.replace("a,b", ",b"), {}, r"a column has no name in the first line.*drop=\[''\]"),
     "nothing": ("", {}, "is empty; its first line must name the columns"),
     "blank lines": ("\n\n", {}, "is empty; its first line must name the columns"),
@@ -294,7 +299,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*single input")
 @pytest.mark.parametrize(("text", "options", "error"), REFUSED.values(), ids=REFUSED)
 def test_errors_name_the_place(tmp_path: pathlib.Path, text: str, options: dict[str, Any], error: str) -> None:
     path = write(tmp_path, text)

@@ -176,6 +176,14 @@ def test_downloads_only_when_allowed_and_only_once(site: str, tmp_path: Path, mo
     assert locate("it", [one], download=True)[1] == [tmp_path / "cache" / "set" / "good"]
 
 
+def test_a_download_that_was_half_done_goes_on(site: str, tmp_path: Path) -> None:
+    done = written(tmp_path / "cache" / "set" / "missing", b"here already")  # the server has no such file
+    remotes = (Remote(f"{site}/missing", SHA256), Remote(f"{site}/good", SHA256))
+    _, paths = locate("it", [form("set/missing", "set/good", remotes=remotes)], download=True)
+    assert paths == [done, done.with_name("good")]
+    assert [path.read_bytes() for path in paths] == [b"here already", CONTENT]
+
+
 def test_without_rich_there_is_no_bar(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(module: str, extra: str) -> None:
         raise ImportError(module)

@@ -44,7 +44,8 @@ def train(folder: str | None, kind: str) -> torch.nn.Module:
     patience = {"patience": 2} if kind != "ensemble" else {}
     bnn.fit(
         net, (x[:150], y[:150]), validation=(x[150:], y[150:]), epochs=5, batch_size=20, out=folder, seed=7,
-        save_every=0, warmup=1, anneal=2, milestones=[3], clip=1.0, tensorboard=False, progress=False, **optimiser, **patience,
+        save_every=0, warmup=1, anneal=2, milestones=[3], clip=1.0, tensorboard=False, progress=False,
+        **optimiser, **patience,
     )  # fmt: skip
     return net
 

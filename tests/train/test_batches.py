@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_runs import blobs
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from bnn.data.dataset import Data, Part
 from bnn.train.batches import FromDataset, FromLoader, InMemory, Place, source_of, step_count
-from small_runs import blobs
 
 SIZES = {"n": st.integers(1, 300), "size": st.integers(1, 60), "world": st.integers(1, 5), "least": st.integers(2, 7)}
 

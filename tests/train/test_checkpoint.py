@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from small_runs import HERE, bayesian_net, blobs, environment, plain_net, run, same, values
 from torch import Tensor
 
 import bnn
 from bnn.files import FileFormatError
 from bnn.train import checkpoint
 from bnn.train.checkpoint import previous, read_checkpoint, write_checkpoint
-from small_runs import HERE, bayesian_net, blobs, environment, plain_net, run, same, values
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -238,7 +238,9 @@ def test_a_full_disk_at_any_write_is_a_clear_error_and_the_run_goes_on_later(
         out = tmp_path / str(write)
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", Failing(os.fsync, write, OSError(errno.ENOSPC, "No space left on device")))
-            with pytest.raises(OSError, match="No space left on device; .* make room and start the run again") as caught:
+            with pytest.raises(
+                OSError, match=r"No space left on device; .*make room and start the run again"
+            ) as caught:
                 run(plain_net(), out=out, **OPTIONS)
         assert caught.value.errno == errno.ENOSPC
         assert not [name for name in os.listdir(out) if name.endswith(".tmp")]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from small_runs import bayesian_net, blobs, environment, plain_net, program, run, same, values
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import bnn
-from small_runs import bayesian_net, blobs, environment, plain_net, program, run, same, values
 
 
 def killed(folder: Path, kills: int, kind: str) -> dict[str, Any]:
