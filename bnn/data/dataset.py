@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from bnn.data.split import split
+
 Task = Literal["classification", "regression"]
 TASKS = ["classification", "regression"]
 
@@ -133,29 +135,13 @@ class Data:
     def with_validation(self, fraction: float = 0.1, seed: int = 0) -> Data:
         """This set with a random `fraction` of the training part set aside as `validation`.
 
-        Classes keep their shares (every class is split by itself); the split depends on `seed` alone.
+        Classes keep their shares, and every class at least one input for training; the split depends on `seed` alone.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must lie between 0 and 1, got {fraction!r}")
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(self.train), generator=generator)
-        if self.task == "classification" and self.train.y is not None:
-            order = order[self.train.y[order].argsort(stable=True)]  # class by class, random within
-            aside = _every(order, fraction)
-        else:
-            aside = order[: max(1, round(fraction * len(order)))].sort().values
-        kept = torch.ones(len(self.train), dtype=torch.bool)
-        kept[aside] = False
-        if not kept.any():
-            raise ValueError(f"{self.name}: {len(self.train)} training inputs are too few to set {fraction:g} aside")
-        return replace(self, train=self.train.subset(kept), validation=self.train.subset(aside))
-
-
-def _every(order: Tensor, fraction: float) -> Tensor:
-    """A `fraction` of `order`, evenly spaced over it, sorted."""
-    count = max(1, round(fraction * len(order)))
-    picked = ((torch.arange(count, dtype=torch.double) + 0.5) * len(order) / count).long()
-    return order[picked].sort().values
+        labels = self.train.y if self.task == "classification" else None
+        parts = split(len(self.train), 0.0, fraction, seed, labels, self.classes, self.name)
+        return replace(self, train=self.train.subset(parts.train), validation=self.train.subset(parts.validation))
 
 
 def _shown(value: Any) -> str:
