@@ -1,16 +1,17 @@
 """Data: named sets, tables, folders of images and arrays, corruptions and augmentation."""
 
-from bnn.data.arrays import arrays
+from bnn.data.array_sets.arrays import arrays
 from bnn.data.augment import Augment
-from bnn.data.corruptions import CORRUPTIONS, corrupt
-from bnn.data.csv_file import csv
+from bnn.data.corruptions import CORRUPTIONS, GROUPS, corrupt
 from bnn.data.dataset import Data, Part, Preparation, TargetScale
-from bnn.data.folder import folder
-from bnn.data.named import load, load_part, names, ood
+from bnn.data.image_folders.folder import folder
+from bnn.data.named_sets.named import load, load_part, names, ood
 from bnn.data.preparation import preparation
+from bnn.data.tables.csv_file import csv
 
 __all__ = [
     "CORRUPTIONS",
+    "GROUPS",
     "Augment",
     "Data",
     "Part",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bnn.data.array_preparation import ArrayImages, ScaledInputs
+from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.dataset import Preparation
-from bnn.data.folder_preparation import FolderPreparation
+from bnn.data.image_folders.folder_preparation import FolderPreparation
 from bnn.data.scaling import ImageScaling
-from bnn.data.table import TablePreparation
+from bnn.data.tables.table import TablePreparation
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Preparation]] = {
     "array_images": ArrayImages.from_dict,

@@ -131,7 +131,7 @@ def test_import_bnn_loads_torch_numpy_and_safetensors_only(after_import: dict[st
 
 def test_import_bnn_loads_nothing_heavy(after_import: dict[str, Any]) -> None:
     heavy = "sklearn matplotlib pandas scipy torchmetrics lightning pytorch_lightning accelerate transformers pyro"
-    heavy += " torchvision typer rich click PIL hypothesis pytest tensorboard tomli"  # torch itself loads tqdm if it can
+    heavy += " torchvision typer rich click PIL hypothesis pytest tensorboard tomli"  # not tqdm: torch itself loads it
     assert not set(heavy.split()) & set(after_import["all"])
 
 

@@ -14,9 +14,9 @@ import torch
 
 import bnn
 from bnn.data import csv, preparation
-from bnn.data.rows_csv import read_csv
 from bnn.data.split import split
-from bnn.data.table import TablePreparation
+from bnn.data.tables.rows_csv import read_csv
+from bnn.data.tables.table import TablePreparation
 
 
 def write(folder: pathlib.Path, text: str, name: str = "table.csv") -> pathlib.Path:

@@ -17,9 +17,9 @@ from made_sets import cifar_bytes, idx_bytes, pixels, write_idx, write_npz, writ
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from bnn.data import lanepack
-from bnn.data.formats import Stack, check, read_cifar, read_idx, read_svhn, read_zip
-from bnn.data.packed import read_npz
+from bnn.data.named_sets import lanepack
+from bnn.data.named_sets.formats import Stack, check, read_cifar, read_idx, read_svhn, read_zip
+from bnn.data.named_sets.packed import read_npz
 
 LABELS = np.array([3, 0, 9, 1], np.uint8)
 

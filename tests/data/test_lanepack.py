@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bnn.data import lanepack
+from bnn.data.named_sets import lanepack
 
 
 def stack(count: int, channels: int, seed: int = 0) -> NDArray[np.uint8]:

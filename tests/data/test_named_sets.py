@@ -17,7 +17,8 @@ import torch
 from made_sets import cifar_bytes, pixels, write_grey, write_idx, write_npz, write_tar, written
 
 import bnn.data
-from bnn.data import Augment, classes, images, published, sources
+from bnn.data import Augment
+from bnn.data.named_sets import classes, images, published, sources
 from bnn.data.scaling import ImageScaling
 
 
@@ -304,7 +305,7 @@ def test_ood_takes_the_shape_and_scaling_of_the_other_set(folder: Path) -> None:
 def test_ood_resizes_and_averages_as_pillow_and_numpy_do(folder: Path) -> None:
     from PIL import Image
 
-    from bnn.data.outside import resized, with_channels
+    from bnn.data.named_sets.outside import resized, with_channels
 
     colour = pixels(2, 3, 64, 64)
     small = resized(torch.from_numpy(colour), (32, 32)).numpy()

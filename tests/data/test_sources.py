@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from made_sets import written
 
-from bnn.data import download, sources
-from bnn.data.download import Remote, fetch
-from bnn.data.sources import Form, find, folders, locate
+from bnn.data.named_sets import download, sources
+from bnn.data.named_sets.download import Remote, fetch
+from bnn.data.named_sets.sources import Form, find, folders, locate
 
 CONTENT = bytes(range(256)) * 4000  # more than one block
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

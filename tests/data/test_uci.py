@@ -10,7 +10,7 @@ import pytest
 from made_sets import write_npz, written
 
 import bnn.data
-from bnn.data.uci import UCI_SETS
+from bnn.data.named_sets.uci import UCI_SETS
 
 ROWS = 12
 

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 import torch
 from small_runs import environment, program
+from two_processes import Stopping, train_plain
 
 INPUTS = torch.randn(75, 5, generator=torch.Generator().manual_seed(1))[:, 0].tolist()
-FILES = {"checkpoint.safetensors", "checkpoint.previous.safetensors", "metrics.jsonl", "net.safetensors"}
+WRITTEN = {"metrics.jsonl": 1, "checkpoint.safetensors": 2, "checkpoint.previous.safetensors": 1, "net.safetensors": 1}
 
 
-def reports(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
+def reports(folder: Path, way: str) -> list[dict[str, Any]]:
     """What each process of two_processes.py says."""
     python, path = program("two_processes.py")
     environ = environment()
     launcher = []
     if way == "torchrun":
-        port = environ.pop("MASTER_PORT")
-        address = ["--master_addr=127.0.0.1", f"--master_port={port}"]
+        address = ["--master_addr=127.0.0.1", f"--master_port={environ.pop('MASTER_PORT')}"]
         launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", *address]
-    command = [python, *launcher, path, os.fspath(folder), way, kind]
+    command = [python, *launcher, path, os.fspath(folder), way]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
@@ -35,26 +35,13 @@ def reports(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["fabric", "torchrun"])
 def test_two_processes_are_one_run(tmp_path: Path, way: str) -> None:
-    first, second = reports(tmp_path, way, "bayesian")
+    first, second = reports(tmp_path, way)
     assert [(one["rank"], one["world"], one["backend"]) for one in (first, second)] == [(0, 2, "gloo"), (1, 2, "gloo")]
     _check_data(first, second)
-    assert not set(first["noise"]) & set(second["noise"])  # every step of every process draws its own
-    assert first["parameters"] == second["parameters"]  # at every step
-    assert first["state"] == second["state"]
-    for name in first["history"][0]:
-        if name != "seconds":
-            assert [e[name] for e in first["history"]] == [e[name] for e in second["history"]], name
-    written = collections.Counter(first["written"])
-    assert set(written) == FILES
-    assert written == collections.Counter(
-        {"metrics.jsonl": 1, "checkpoint.safetensors": 2, "checkpoint.previous.safetensors": 1, "net.safetensors": 1}
-    )
-    assert second["written"] == []
-    assert set(os.listdir(tmp_path / "whole")) == FILES
-    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == first["history"]
-    assert first["again"] == second["again"]
+    _check_equal(first, second)
+    _check_files(first, second, tmp_path)
     _check_close(first["again"], first["state"])  # it went on from the checkpoint
+    _check_plain(first, second)
 
 
 def _check_data(first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -69,23 +56,42 @@ def _check_data(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert {*first["num_data"], *second["num_data"]} == {75}
 
 
+def _check_equal(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Noise differs between processes, and nothing else does."""
+    assert not set(first["noise"]) & set(second["noise"])
+    assert first["parameters"] == second["parameters"]  # at every step
+    assert first["state"] == second["state"]
+    assert first["again"] == second["again"]
+    assert _columns(first["history"]) == _columns(second["history"])
+
+
+def _check_files(first: dict[str, Any], second: dict[str, Any], folder: Path) -> None:
+    """The first process writes, each file as often as there is something new."""
+    assert collections.Counter(first["written"]) == WRITTEN
+    assert second["written"] == []
+    assert set(os.listdir(folder / "whole")) == set(WRITTEN)
+    lines = (folder / "whole" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == first["history"]
+
+
+def _check_plain(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Without noise the split must not matter: unequal parts of a batch count by their size."""
+    single = train_plain(None, 1, Stopping())
+    assert first["shares"][4] != 1  # 11 inputs: 6 and 5
+    assert first["plain"]["state"] == second["plain"]["state"]
+    _check_close(first["plain"]["state"], single["state"])
+    _check_close(_columns(first["plain"]["history"]), _columns(single["history"]))
+    for one in (first, second):  # Ctrl-C in the second process stopped both, and both went on
+        assert "stopped in epoch 0, step 3" in one["stopped"]
+        _check_close(one["plain again"]["state"], one["plain"]["state"])
+        _check_close(_columns(one["plain again"]["history"]), _columns(one["plain"]["history"]))
+
+
+def _columns(epochs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    return {name: [epoch[name] for epoch in epochs] for name in epochs[0] if name != "seconds"}
+
+
 def _check_close(one: dict[str, list[float]], other: dict[str, list[float]]) -> None:
     assert one.keys() == other.keys()
     for name in one:
         assert one[name] == pytest.approx(other[name], rel=1e-5, abs=1e-5), name
-
-
-@pytest.mark.slow
-def test_two_processes_train_a_plain_network_as_one_does(tmp_path: Path) -> None:
-    """Without noise the split must not matter: unequal halves of a batch count by their size."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    (single,) = reports(tmp_path / "one", "single", "plain")
-    first, second = reports(tmp_path / "two", "fabric", "plain")
-    assert first["shares"][4] != 1  # 11 inputs: 6 and 5
-    assert first["state"] == second["state"]
-    _check_close(first["state"], single["state"])
-    for name in single["history"][0]:
-        if name != "seconds":
-            values = [[epoch[name] for epoch in one["history"]] for one in (first, single)]
-            assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-5), name

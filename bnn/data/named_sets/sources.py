@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bnn.data.download import Remote, fetch
+from bnn.data.named_sets.download import Remote, fetch
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 from bnn.data.augment import Augment
 from bnn.data.dataset import Data, Part
-from bnn.data.images import IMAGE_SETS, PARTS, ImageSet
-from bnn.data.outside import ood
-from bnn.data.parts import check_count, check_name, load_part, names, part_of
+from bnn.data.named_sets.images import IMAGE_SETS, PARTS, ImageSet
+from bnn.data.named_sets.outside import ood
+from bnn.data.named_sets.parts import check_count, check_name, load_part, names, part_of
+from bnn.data.named_sets.uci import uci
 from bnn.data.scaling import ImageScaling
-from bnn.data.uci import uci
 from bnn.nn.options import check_bool
 
 __all__ = ["load", "load_part", "names", "ood"]

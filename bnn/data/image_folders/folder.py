@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from bnn.data.augment import Augment
-from bnn.data.class_folders import Found, find_images
 from bnn.data.dataset import Data, Part
-from bnn.data.folder_preparation import FolderPreparation, checked_size, shown_size
-from bnn.data.image_files import Header, ImageFileError, decode, header
-from bnn.data.memory import check_memory
+from bnn.data.image_folders.class_folders import Found, find_images
+from bnn.data.image_folders.folder_preparation import FolderPreparation, checked_size, shown_size
+from bnn.data.image_folders.image_files import Header, ImageFileError, decode, header
+from bnn.data.image_folders.memory import check_memory
 from bnn.data.scaling import ImageScaling
 from bnn.data.split import fraction_of, split
 from bnn.extras import need

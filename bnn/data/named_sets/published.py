@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from bnn.data.download import Remote
-from bnn.data.formats import read_cifar, read_idx, read_svhn, read_zip
-from bnn.data.sources import Form
+from bnn.data.named_sets.download import Remote
+from bnn.data.named_sets.formats import read_cifar, read_idx, read_svhn, read_zip
+from bnn.data.named_sets.sources import Form
 
 
 def idx(prefix: str, part: str, site: str = "", sums: Sequence[str] = ()) -> list[Form]:

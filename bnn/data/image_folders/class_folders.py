@@ -7,7 +7,7 @@ import pathlib
 import warnings
 from dataclasses import dataclass, field
 
-from bnn.data.image_files import files_below, is_image, is_quiet
+from bnn.data.image_folders.image_files import files_below, is_image, is_quiet
 from bnn.record import listed
 
 PARTS = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from bnn.data.dataset import Part
-from bnn.data.digits import FILE
-from bnn.data.formats import Stack, check
-from bnn.data.images import IMAGE_SETS, PARTS, ImageSet
+from bnn.data.named_sets.digits import FILE
+from bnn.data.named_sets.formats import Stack, check
+from bnn.data.named_sets.images import IMAGE_SETS, PARTS, ImageSet
+from bnn.data.named_sets.sources import find, locate
+from bnn.data.named_sets.uci import UCI_SETS
 from bnn.data.scaling import ImageScaling
-from bnn.data.sources import find, locate
-from bnn.data.uci import UCI_SETS
 
 
 def names() -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnn.data.columns import mean_and_sd, numbers_of
 from bnn.data.dataset import TASKS, TargetScale, Task
-from bnn.data.rows import Cell, Rows, is_missing, number
+from bnn.data.tables.columns import mean_and_sd, numbers_of
+from bnn.data.tables.rows import Cell, Rows, is_missing, number
 from bnn.record import listed
 
 FEW = 20  # different whole numbers that are classes where the task is not given

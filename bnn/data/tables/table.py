@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn.data.column_kinds import learned_column
-from bnn.data.columns import UNKNOWN, Column, column_from_dict
-from bnn.data.rows import Rows, is_path, missing_words, rows_of
-from bnn.data.rows_csv import read_csv
 from bnn.data.stored import stored_fields
+from bnn.data.tables.column_kinds import learned_column
+from bnn.data.tables.columns import UNKNOWN, Column, column_from_dict
+from bnn.data.tables.rows import Rows, is_path, missing_words, rows_of
+from bnn.data.tables.rows_csv import read_csv
 from bnn.record import listed
 
 
@@ -78,7 +78,7 @@ class TablePreparation:
 
         Columns are found by name, in any order; others, such as the target, are ignored.
 
-        >>> from bnn.data.columns import NumberColumn
+        >>> from bnn.data.tables.columns import NumberColumn
         >>> TablePreparation((NumberColumn("age", mean=40.0, sd=10.0, missing=False),))([{"age": 50, "name": "Ann"}])
         tensor([[1.]])
         """

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bnn.data.arrays import arrays
+from bnn.data.array_sets.arrays import arrays
 from bnn.data.dataset import Data
-from bnn.data.formats import reading
-from bnn.data.packed import member
-from bnn.data.sources import Form, locate
+from bnn.data.named_sets.formats import reading
+from bnn.data.named_sets.packed import member
+from bnn.data.named_sets.sources import Form, locate
 
 # As `bnn.data.load("uci/<name>")` calls them, and as the collection with the standard splits does.
 UCI_SETS = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnn.data.columns import CategoryColumn, Column, NumberColumn, category_name, mean_and_sd, numbers_of
-from bnn.data.rows import Rows, is_missing, number
+from bnn.data.tables.columns import CategoryColumn, Column, NumberColumn, category_name, mean_and_sd, numbers_of
+from bnn.data.tables.rows import Rows, is_missing, number
 
 MANY = 50  # different texts that a column may hold without being listed in `categories`
 

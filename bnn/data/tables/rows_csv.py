@@ -9,7 +9,7 @@ import pathlib
 import re
 from typing import Any
 
-from bnn.data.rows import Cell, Rows, number
+from bnn.data.tables.rows import Cell, Rows, number
 from bnn.record import listed
 
 DELIMITERS = (",", ";", "\t", "|")

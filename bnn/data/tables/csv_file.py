@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from bnn.data.column_kinds import column_kind, with_numbers
-from bnn.data.columns import Column
-from bnn.data.csv_target import Target, find_target, missing_targets, refuse_missing
 from bnn.data.dataset import Data, Part, TargetScale, Task
-from bnn.data.rows import Rows, is_path
 from bnn.data.split import Split, fraction_of, split
-from bnn.data.table import Reading, TablePreparation, learned
+from bnn.data.tables.column_kinds import column_kind, with_numbers
+from bnn.data.tables.columns import Column
+from bnn.data.tables.csv_target import Target, find_target, missing_targets, refuse_missing
+from bnn.data.tables.rows import Rows, is_path
+from bnn.data.tables.table import Reading, TablePreparation, learned
 
 Path = str | os.PathLike[str]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bnn.data import lanepack
-from bnn.data.download import written
-from bnn.data.formats import Stack, pictures, reading, rows
-from bnn.data.sources import cache
+from bnn.data.named_sets import lanepack
+from bnn.data.named_sets.download import written
+from bnn.data.named_sets.formats import Stack, pictures, reading, rows
+from bnn.data.named_sets.sources import cache
 
 
 def read_npz(paths: Sequence[Path], first: int | None = None) -> Stack:

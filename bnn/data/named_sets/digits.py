@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bnn.data.formats import Stack, reading
+from bnn.data.named_sets.formats import Stack, reading
 
 FILE = Path(__file__).with_name("digits.npz")
 TRAINING = 1297  # the first ones; the other 500 are for testing

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bnn.data.dataset import Data, Part
-from bnn.data.parts import load_part
+from bnn.data.named_sets.parts import load_part
 
 CHUNK = 1024  # images resized at once: bounds the memory
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bnn.data import classes, published
-from bnn.data.digits import read_digits
-from bnn.data.formats import Stack
-from bnn.data.packed import read_npz
+from bnn.data.named_sets import classes, published
+from bnn.data.named_sets.digits import read_digits
+from bnn.data.named_sets.formats import Stack
+from bnn.data.named_sets.packed import read_npz
+from bnn.data.named_sets.sources import Form
 from bnn.data.scaling import ImageScaling
-from bnn.data.sources import Form
 
 PARTS = ("train", "test")
 

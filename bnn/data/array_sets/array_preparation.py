@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn.data.array_files import Array, array_of, first_bad
+from bnn.data.array_sets.array_files import Array, array_of, first_bad
 from bnn.data.scaling import ImageScaling
 from bnn.data.stored import stored_fields, stored_number
 

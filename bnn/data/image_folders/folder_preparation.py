@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnn.data.image_files import decode, files_below, header
+from bnn.data.image_folders.image_files import decode, files_below, header
 from bnn.data.scaling import ImageScaling
 from bnn.data.stored import stored_fields
 

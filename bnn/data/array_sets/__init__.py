@@ -1,0 +1,1 @@
+"""NumPy arrays and tensors as data sets."""
