@@ -52,7 +52,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         network: Any = None,
         epochs: int | None = None,
         batch_size: int = 100,
-        lr: float = 0.01,
+        lr: float = 0.02,
         kl_weight: float = 1.0,
         samples: int = 20,
         members: int = 5,

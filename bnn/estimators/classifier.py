@@ -48,7 +48,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         method: "inducing", "ensemble-u" (Ensemble-U of `members`), "ffg", "fcg" (full covariance: narrow layers only),
             "ensemble" (a deep ensemble of `members` plain networks), "deterministic".
         options: of `bnn.bayesianize_`, beside or instead of ours: inducing sizes of at most 16 or sqrt(d), and scales
-            that start at caps of 0.1.
+            that start at their caps (0.1 for sds, 0.05 for lamda).
         network: instead of the perceptron: a module (N, features) -> (N, classes), of which a copy is trained from the
             weights it has (with "ensemble" from fresh ones), or a function (in_features, out_features) -> module.
         epochs: None: as many as make 500 steps, at least 20.
@@ -69,7 +69,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         history_ (a dict per epoch, as of `bnn.fit`).
 
     >>> X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array(["no", "no", "yes", "yes"])
-    >>> model = BayesianClassifier(hidden=(8,), epochs=100, random_state=0).fit(X, y)
+    >>> model = BayesianClassifier(hidden=(8,), epochs=50, random_state=0).fit(X, y)
     >>> model.predict([[-3.0], [3.0]]).tolist()
     ['no', 'yes']
     """
@@ -82,7 +82,9 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         _multiclass.check_classification_targets(y)
         self.classes_, labels = np.unique(_validation.column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs at least two classes")
+            raise ValueError(
+                f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs at least two classes"
+            )
         self.x_scale_ = self._learn_scaling(X)
         rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))

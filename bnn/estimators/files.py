@@ -7,6 +7,7 @@ import os
 import tempfile
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -66,7 +67,7 @@ def _record(estimator: Any, notes: dict[str, Any]) -> str:
     params = {name: value for name, value in estimator.get_params(deep=False).items() if name != "network"}
     params["hidden"] = list(params["hidden"])
     params["device"] = None if params["device"] is None else str(params["device"])
-    if not isinstance(params["random_state"], int):
+    if not isinstance(params["random_state"], int | np.integer):
         params["random_state"] = None  # a generator has moved on; predictions depend on seed_ alone
     record = {
         "version": VERSION,

@@ -22,8 +22,8 @@ RANK = 16  # of an inducing layer, or more: sqrt(d)
 
 # Scales start at their caps: a run of some hundred steps has no time to bring them there.
 CAPPED: dict[str, dict[str, Any]] = {
-    "inducing": {"max_lamda": 0.1, "init_lamda": 0.1, "max_sd_u": 0.1},
-    "ensemble-u": {"max_lamda": 0.1, "init_lamda": 0.1, "q_inducing": "ensemble"},
+    "inducing": {"max_lamda": 0.05, "init_lamda": 0.05, "max_sd_u": 0.1},
+    "ensemble-u": {"max_lamda": 0.05, "init_lamda": 0.05, "q_inducing": "ensemble"},
     "ffg": {"max_sd": 0.1, "init_sd": 0.05},
     "fcg": {"init_sd": 0.05},
 }

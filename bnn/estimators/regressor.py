@@ -62,7 +62,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         scaled units), history_ (a dict per epoch, as of `bnn.fit`).
 
     >>> X = np.linspace(-1, 1, 40)[:, None]
-    >>> model = BayesianRegressor(hidden=(16,), epochs=200, random_state=0).fit(X, 1000 + 50 * X[:, 0])
+    >>> model = BayesianRegressor(hidden=(16,), epochs=50, random_state=0).fit(X, 1000 + 50 * X[:, 0])
     >>> p = model.predict_dist([[0.0]], level=0.9)
     >>> bool(p.lower[0] < 1000 < p.upper[0]), p.mean.shape
     (True, (1,))
@@ -80,7 +80,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         network: Any = None,
         epochs: int | None = None,
         batch_size: int = 100,
-        lr: float = 0.01,
+        lr: float = 0.02,
         kl_weight: float = 1.0,
         samples: int = 20,
         members: int = 5,

@@ -213,9 +213,9 @@ def source_of(data: Any, batch_size: int, num_data: int | None = None, workers: 
 
 def _with_targets(part: Part) -> Part:
     if part.y is None:
-        raise ValueError("the training part has no targets: nothing to learn from")
+        raise ValueError("these data have no targets: nothing to learn from, or to be scored by")
     if len(part) == 0:
-        raise ValueError("the training part is empty")
+        raise ValueError("these data are empty")
     return part
 
 

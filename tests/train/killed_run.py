@@ -1,7 +1,7 @@
 """Trains in a child process, kills it at random instants, starts it again until it ends, and compares the bits.
 
-Run as a program by test_resume.py: python killed_run.py <folder> <kills> <seed> <kind>. Forking after the imports makes
-a start cheap, so that kills fall all over the run: in steps, in checkpoints, between epochs, while it ends.
+Run as a program by test_resume.py: python killed_run.py <folder> <kills> <seed> <kind> .... Forking after the imports
+makes a start cheap, so that kills fall all over the run: in steps, in checkpoints, between epochs, while it ends.
 """
 
 from __future__ import annotations
@@ -76,21 +76,27 @@ def finished(folder: str, kind: str, expected: dict[str, torch.Tensor]) -> dict[
     return {"same": same, "epochs": epochs, "left": [name for name in os.listdir(folder) if name.endswith(".tmp")]}
 
 
-def main() -> None:
-    folder, kills, seed, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    torch.set_num_threads(1)
+def survived(folder: str, kind: str, kills: int, rng: random.Random) -> dict[str, object]:
+    """Kills runs of this kind so many times, and says how they ended."""
     train(None, kind)  # imports what is imported late
     expected = train(None, kind).state_dict()
     began = time.monotonic()
     train(os.path.join(folder, "timed"), kind)
     length = time.monotonic() - began
-    rng, count, ends = random.Random(seed), 0, []
+    count, ends = 0, []
     while count < kills:
         run = os.path.join(folder, str(len(ends)))
         while count < kills and killed(run, kind, rng.uniform(0.02, 0.6) * length):
             count += 1
         ends.append(finished(run, kind, expected))
-    print(json.dumps({"kills": count, "ends": ends}))
+    return {"kills": count, "ends": ends}
+
+
+def main() -> None:
+    folder, kills, seed, *kinds = sys.argv[1:]
+    torch.set_num_threads(1)
+    rng = random.Random(int(seed))
+    print(json.dumps({kind: survived(os.path.join(folder, kind), kind, int(kills), rng) for kind in kinds}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from small_runs import HERE, bayesian_net, blobs, environment, plain_net, run, same, values
 from torch import Tensor
 
@@ -312,18 +313,29 @@ def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == ["notes.tmp"]
 
 
+class Counting:
+    """Cross-entropy that counts training steps."""
+
+    steps = 0
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        self.steps += output.requires_grad
+        return F.cross_entropy(output, target)
+
+
 def test_a_damaged_checkpoint_stops_a_run_until_it_is_deleted(tmp_path: Path) -> None:
     expected = bayesian_net()
-    run(expected, epochs=3)
-    run(bayesian_net(), out=tmp_path)
+    run(expected, epochs=3, likelihood=Counting())
+    run(bayesian_net(), likelihood=Counting(), out=tmp_path)
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    net = bayesian_net()
+    net, likelihood = bayesian_net(), Counting()
     before = values(net)
     with pytest.raises(FileFormatError, match="is kept: delete"):
-        run(net, epochs=3, out=tmp_path)
+        run(net, epochs=3, likelihood=likelihood, out=tmp_path)
     assert same(net, before)
     path.unlink()
-    history = run(net, epochs=3, out=tmp_path)
+    history = run(net, epochs=3, likelihood=likelihood, out=tmp_path)
     assert same(net, expected)
     assert history.column("epoch") == [0, 1, 2]
+    assert likelihood.steps == 6  # of 9: the checkpoint before was that of the first epoch

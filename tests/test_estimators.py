@@ -1,0 +1,290 @@
+"""scikit-learn's own checks, and ours: units, coverage, rows apart, files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+from torch import nn
+
+import bnn
+from bnn import BayesianClassifier, BayesianRegressor
+from bnn.estimators.networks import METHODS
+from bnn.estimators.noise import TargetNoise
+
+QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 40, "lr": 0.05, "batch_size": 300}
+FAST_CHECKS = {
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_estimator_sparse_tag",
+    "check_estimators_unfitted",
+    "check_mixin_order",
+    "check_fit2d_predict1d",
+    "check_methods_subset_invariance",
+    "check_estimators_pickle",
+    "check_classifiers_one_label",
+    "check_regressor_multioutput",
+}
+
+
+def cheap() -> Iterator[Any]:
+    for kind in (BayesianClassifier, BayesianRegressor):
+        for estimator, check in estimator_checks_generator(kind(hidden=(4,), epochs=2)):
+            name = getattr(check, "func", check).__name__
+            if name in FAST_CHECKS:
+                yield pytest.param(estimator, check, id=f"{kind.__name__}-{name}")
+
+
+@pytest.mark.slow
+@parametrize_with_checks([BayesianClassifier(**QUICK), BayesianRegressor(**QUICK)])  # none is expected to fail
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(cheap()))
+def test_some_of_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def classes(n: int = 60) -> tuple[Any, Any]:
+    x = np.random.default_rng(0).normal(size=(n, 3))
+    return x, np.where(x[:, 0] + x[:, 1] > 0, "spam", "ham")
+
+
+def line(n: int = 64, noise: float = 0.5) -> tuple[Any, Any]:
+    """y = 3 x + noise, on a grid of 2^-10: sums of y, and y plus an integer, are exact in float64."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, size=(n, 1))
+    return x, np.round((3 * x[:, 0] + noise * generator.normal(size=n)) * 2**10) / 2**10
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_and_predicts_rows_apart(method: str) -> None:
+    """Any rows together, in any number: the same predictions, to the rounding of float64."""
+    x, y = classes()
+    model = BayesianClassifier(hidden=(8,), method=method, members=3, epochs=60, lr=0.05, random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.9
+    whole = model.predict_dist(x)
+    by_row = np.concatenate([model.predict_proba(row[None]) for row in x])
+    np.testing.assert_allclose(by_row, whole.probs, rtol=1e-9)
+    np.testing.assert_allclose(whole.probs.sum(1), 1)
+    np.testing.assert_allclose(whole.total, whole.aleatoric + whole.epistemic, atol=1e-12)
+    entropy = -(whole.probs * np.log(whole.probs)).sum(1)
+    np.testing.assert_allclose(whole.total, entropy, rtol=1e-9)
+    if method == "deterministic":
+        assert np.all(whole.epistemic == 0)
+    else:
+        assert whole.epistemic.max() > 1e-4
+
+
+def test_random_state_decides_everything_and_the_global_generators_are_left_alone() -> None:
+    x, y = classes()
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one, same, other = (BayesianClassifier(**QUICK, random_state=seed).fit(x, y).predict_proba(x) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(one, same)
+    assert not np.allclose(one, other)
+
+
+def test_own_units_are_exact() -> None:
+    """Targets times 2^10, plus 10^6: predictions likewise, since the network sees the same numbers."""
+    x, y = line()
+    plain, moved = (BayesianRegressor(**QUICK, random_state=0).fit(x, z) for z in (y, 2**10 * y + 10**6))
+    p, q = plain.predict_dist(x), moved.predict_dist(x)
+    for part in ("mean", "lower", "upper"):
+        np.testing.assert_allclose(getattr(q, part), 2**10 * getattr(p, part) + 10**6, rtol=1e-12)
+    for part in ("sd", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(getattr(q, part), 2**10 * getattr(p, part), rtol=1e-9)
+    np.testing.assert_allclose(p.sd**2, p.aleatoric**2 + p.epistemic**2)
+    np.testing.assert_array_equal(p.mean, plain.predict(x))
+
+
+def test_the_interval_holds_its_share_of_the_mixture() -> None:
+    """By 4000 targets per input drawn from the mixture: within 4 standard errors, 4 sqrt(0.8 0.2 / 4000) = 0.025."""
+    x, y = line(16)
+    model = BayesianRegressor(**QUICK, random_state=0).fit(x, y)
+    p = model.predict_dist(x, level=0.8)
+    means, sds = (part[:, :, 0] for part in model._components(x))
+    draws = np.random.default_rng(0).normal(np.repeat(means, 200, 0), np.repeat(sds, 200, 0))  # (4000, N)
+    assert np.abs(((p.lower <= draws) & (draws <= p.upper)).mean(0) - 0.8).max() < 0.025
+    assert p.level == 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["constant", "varying"])
+def test_intervals_cover_new_targets(noise: str) -> None:
+    """y = 3 x + noise of known sd, 400 points: 90 % intervals cover 2000 new targets in 85 to 97 % of cases."""
+    generator = np.random.default_rng(1)
+
+    def sample(n: int) -> tuple[Any, Any, Any]:
+        x = generator.uniform(-1, 1, size=(n, 1))
+        sd = 0.5 * np.ones(n) if noise == "constant" else np.exp(1.5 * x[:, 0] - 1)
+        return x, 3 * x[:, 0] + sd * generator.normal(size=n), sd
+
+    x, y, _ = sample(400)
+    new, targets, sd = sample(2000)
+    p = BayesianRegressor(noise=noise, hidden=(16,), random_state=0).fit(x, y).predict_dist(new, level=0.9)
+    assert 0.85 < np.mean((p.lower <= targets) & (targets <= p.upper)) < 0.97
+    assert (
+        np.corrcoef(np.log(p.aleatoric), np.log(sd))[0, 1] > 0.9 if noise == "varying" else np.ptp(p.aleatoric) < 1e-9
+    )
+    np.testing.assert_allclose(p.aleatoric.mean(), sd.mean(), rtol=0.25)
+
+
+@pytest.mark.slow
+def test_several_targets_have_noise_and_units_of_their_own() -> None:
+    x, y = line(200, noise=0.1)
+    both = np.stack([y, 1e4 + 100 * np.random.default_rng(1).normal(size=200)], 1)
+    p = BayesianRegressor(hidden=(16,), epochs=150, lr=0.03, random_state=0).fit(x, both).predict_dist(x)
+    assert p.mean.shape == p.lower.shape == (200, 2)
+    assert p.aleatoric[0, 0] < 0.3  # the line is explained,
+    assert 60 < p.aleatoric[0, 1] < 140  # the noise is not
+    assert abs(p.mean[:, 1].mean() - 1e4) < 30
+
+
+def test_noise_per_target_is_a_sum_of_gaussians() -> None:
+    likelihood = TargetNoise(2)
+    mean, target = torch.randn(5, 2), torch.randn(5, 2)
+    want = -torch.distributions.Normal(mean, torch.full((2,), 0.3)).log_prob(target).sum(1)
+    torch.testing.assert_close(likelihood(mean, target), want)
+    assert torch.allclose(likelihood.predictive(mean.expand(4, 5, 2)).total, torch.tensor(0.09))
+
+
+def test_pipelines_searches_and_scores() -> None:
+    x, y = classes(40)
+    model = BayesianClassifier(hidden=(4,), epochs=10, random_state=0)
+    assert cross_val_score(make_pipeline(StandardScaler(), model), x, y, cv=2).shape == (2,)
+    search = GridSearchCV(model, {"kl_weight": [0.1, 1.0]}, cv=2, scoring="neg_log_loss", error_score="raise").fit(x, y)
+    assert search.best_params_["kl_weight"] in (0.1, 1.0)
+    assert len({round(score, 9) for score in search.cv_results_["mean_test_score"]}) == 2  # the weight matters
+
+
+def test_patience_keeps_the_best_epoch() -> None:
+    x, y = line(100)
+    model = BayesianRegressor(hidden=(8,), epochs=200, lr=0.1, patience=2, validation_fraction=0.2, random_state=0)
+    model.fit(x, y)
+    assert model.n_iter_ == len(model.history_) < 200
+    nlls = [epoch["validation_nll"] for epoch in model.history_]
+    assert int(np.argmin(nlls)) == model.n_iter_ - 3
+
+
+def test_a_network_of_ones_own() -> None:
+    """A module is copied and trained on from its weights; a function is asked for one."""
+    x, y = classes()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2))
+    before = copy.deepcopy(net.state_dict())
+    model = BayesianClassifier(network=net, epochs=1, lr=1e-9, method="deterministic", scale=False).fit(x, y)
+    want = net(torch.from_numpy(x).float()).softmax(1).detach().numpy()
+    np.testing.assert_allclose(model.predict_proba(x), want, atol=1e-5)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in net.state_dict().items())
+    made = clone(BayesianClassifier(network=nn.Linear, epochs=1)).fit(x, y).network_
+    assert "Inducing" in type(made).__name__
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_files_bring_back_the_same_predictions(method: str, tmp_path: pathlib.Path) -> None:
+    x, y = line(32)
+    path = tmp_path / "model.safetensors"
+    model = BayesianRegressor(hidden=(4,), method=method, members=2, epochs=2, random_state=np.int64(3)).fit(x, y)
+    model.save(path)
+    again = BayesianRegressor.load(path)
+    for part in ("mean", "sd", "lower"):
+        np.testing.assert_array_equal(getattr(again.predict_dist(x), part), getattr(model.predict_dist(x), part))
+    assert again.get_params() == model.get_params()
+    pickled = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(pickled.predict(x), model.predict(x))
+    plain = bnn.nn.nets.FCN([1, 4, 1])
+    bnn.load_(bnn.Ensemble(plain, 2) if method == "ensemble" else plain, path)  # it is a file of bnn.save, too
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [3, 7], [False, True], [0.0, 1.0]])
+def test_files_keep_classes_and_names(labels: list[Any], tmp_path: pathlib.Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(10, 2)), np.array(labels)[np.arange(10) % 2]
+    model = BayesianClassifier(hidden=(4,), epochs=1, options={"max_lamda": 0.1}).fit(x, y)
+    model.feature_names_in_ = np.array(["height", "weight"], dtype=object)
+    model.save(tmp_path / "model.safetensors")
+    again = BayesianClassifier.load(tmp_path / "model.safetensors")
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.classes_.tolist() == model.classes_.tolist() == sorted(labels)
+    assert again.feature_names_in_.tolist() == ["height", "weight"]
+    assert again.options == {"max_lamda": 0.1}
+
+
+def test_files_that_do_not_fit(tmp_path: pathlib.Path) -> None:
+    x, y = line(8)
+    path = tmp_path / "model.safetensors"
+    BayesianRegressor(network=nn.Linear(1, 1), epochs=1).fit(x, y).save(path)
+    with pytest.raises(ValueError, match=r"holds a BayesianRegressor: use BayesianRegressor\.load"):
+        BayesianClassifier.load(path)
+    with pytest.raises(ValueError, match=r"pass the same one, load\(path, network="):
+        BayesianRegressor.load(path)
+    with pytest.raises(ValueError, match=r"network must turn \(N, 1\) into \(N, 1\)"):
+        BayesianRegressor.load(path, network=nn.Linear(1, 2))
+    assert BayesianRegressor.load(path, network=nn.Linear).predict(x).shape == (8,)
+    bnn.save(nn.Linear(1, 1), path)
+    with pytest.raises(bnn.FileFormatError, match=r"holds no estimator; bnn\.load_ reads"):
+        BayesianRegressor.load(path)
+    path.write_text(json.dumps({}))
+    with pytest.raises(bnn.FileFormatError, match="not a safetensors file, or was cut short"):
+        BayesianRegressor.load(path)
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        BayesianRegressor.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="create it first"):
+        BayesianRegressor(epochs=1, hidden=(2,)).fit(x, y).save(tmp_path / "no" / "model")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"method": "inducin"}, "unknown method 'inducin'; expected one of"),
+        ({"hidden": 64}, r"hidden must be the widths of the hidden layers, as \(64, 64\); got 64"),
+        ({"hidden": (0,)}, "a width of hidden must be an integer >= 1"),
+        ({"samples": 0}, "samples must be an integer >= 1"),
+        ({"batch_size": "all"}, "batch_size must be an integer >= 1"),
+        ({"lr": -1.0}, "lr must be a finite number > 0"),
+        ({"options": {"max_lambda": 1}}, "unknown option 'max_lambda'"),
+        ({"method": "ensemble", "options": {"max_sd": 1}}, "it takes no options"),
+        ({"network": 3}, "network must be a torch module, a function"),
+        ({"network": lambda a, b: None}, "must return a torch module, got NoneType"),
+        ({"network": nn.ReLU()}, "network must turn"),
+        ({"patience": 1, "validation_fraction": 2.0}, "fraction must lie between 0 and 1"),
+    ],
+)
+def test_parameters_are_checked_in_fit(params: dict[str, Any], message: str) -> None:
+    model = BayesianClassifier(**{"epochs": 1, **params})
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(*classes(10))
+
+
+def test_other_refusals() -> None:
+    x, _ = classes(10)
+    with pytest.raises(ValueError, match="y has only one class, 'ham'"):
+        BayesianClassifier().fit(x, ["ham"] * 10)
+    with pytest.raises(ValueError, match="unknown noise 'loud'"):
+        BayesianRegressor(noise="loud").fit(x, x[:, 0])
+    with pytest.raises(ValueError, match="level must"):
+        BayesianRegressor(hidden=(2,), epochs=1).fit(x, x[:, 0]).predict_dist(x, level=90)
+
+
+def test_data_frames_bring_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    x, y = classes(10)
+    frame = pandas.DataFrame(x, columns=["a", "b", "c"])
+    model = BayesianClassifier(hidden=(2,), epochs=1).fit(frame, y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"a": "z"}))
