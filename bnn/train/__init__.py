@@ -1,9 +1,10 @@
 """Training: `fit`, recipes and presets, BatchNorm under draws. A loop of your own stays valid without any of it."""
 
 from bnn.train.batchnorm import refresh_batchnorm_
-from bnn.train.execute import Outcome, load_run, run_recipe
+from bnn.train.execute import run_recipe
 from bnn.train.fitting import fit
 from bnn.train.history import History
+from bnn.train.outcome import Outcome, load_run
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
 from bnn.train.run import DivergenceError

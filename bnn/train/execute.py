@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,61 +12,21 @@ from torch import Tensor, nn
 
 from bnn import likelihoods
 from bnn.bayesianize import bayesianize_
-from bnn.data.dataset import Data, TargetScale
-from bnn.data.preparation import preparation
+from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
-from bnn.files import FileFormatError, load_, save, write_atomically
+from bnn.files import load_, write_atomically
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.record import listed
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
 from bnn.train.history import History
+from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
 from bnn.train.seeds import derived, own_randomness, seed_everything
 
-BUILD, MEMBER, REFRESH, RUN = 10, 11, 12, "run.json"
-
-
-@dataclass
-class Outcome:
-    """A finished run: what `run_recipe` gives and `load_run` reads back.
-
-    Args:
-        recipe: what was carried out, with the KL weight that was chosen.
-        net: the trained network.
-        likelihood: the likelihood as trained; `bnn.predict(net, x, likelihood=...)` takes it.
-        task, classes, target, preparation: what is needed to read new inputs and to understand predictions, as in
-            `bnn.data.Data`.
-        history: of the main training; empty when read back.
-        candidates: validation NLL by KL weight, where it was chosen.
-    """
-
-    recipe: Recipe
-    net: nn.Module
-    likelihood: Any
-    task: str
-    in_shape: tuple[int, ...]
-    out_features: int
-    classes: tuple[str, ...] = ()
-    target: TargetScale | None = None
-    preparation: Any = None
-    history: History | None = None
-    candidates: dict[str, float] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the network."""
-        noise = self.likelihood.sd().item() if isinstance(self.likelihood, likelihoods.Gaussian) else None
-        return {
-            "recipe": self.recipe.to_dict(),
-            "likelihood": {"name": _likelihood_name(self.recipe, self.task), "sd": noise},
-            "task": self.task,
-            "in_shape": list(self.in_shape),
-            "out_features": self.out_features,
-            "classes": list(self.classes),
-            "target": None if self.target is None else self.target.to_dict(),
-            "preparation": None if self.preparation is None else self.preparation.to_dict(),
-            "candidates": self.candidates,
-        }
+MAY_CHANGE = ("name", "about", "ours", "schedule.epochs", "schedule.patience")
+BUILD, MEMBER, REFRESH = 10, 11, 12  # what a derived seed is for
 
 
 def run_recipe(
@@ -84,7 +43,7 @@ def run_recipe(
     data = build_data(recipe.data) if data is None else data
     folder = None if out is None else os.fspath(out)
     _check_folder(folder, recipe)
-    likelihood = likelihoods.get(_likelihood_name(recipe, data.task))
+    likelihood = likelihoods.get(recipe.likelihood or ("categorical" if data.task == "classification" else "gaussian"))
     outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
     net = _built(recipe, data, outputs)
     settings = {"likelihood": likelihood, **settings}
@@ -97,44 +56,11 @@ def run_recipe(
     else:
         history = _train_plain(recipe, net, data, recipe.schedule, _inside(folder, "train"), settings)
         chosen, candidates = recipe, None
-    outcome = Outcome(
-        chosen, net, history.likelihood, data.task, data.in_shape, outputs, data.classes, data.target,
-        data.preparation, history, candidates,
-    )  # fmt: skip
+    more = {"recipe": chosen, "history": history, "candidates": candidates}
+    outcome = Outcome.of(net, data, history.likelihood, outputs, **more)
     if folder is not None:
-        save(net, os.path.join(folder, "net.safetensors"))
-        write_atomically(json.dumps(outcome.to_dict(), indent=1).encode(), os.path.join(folder, RUN))
+        outcome.write(folder)
     return outcome
-
-
-def load_run(folder: str | os.PathLike[str]) -> Outcome:
-    """A finished run, read back from its folder; needs neither the data nor anything else.
-
-    Raises:
-        FileNotFoundError: the folder holds no finished run.
-        FileFormatError: its files are damaged.
-    """
-    path = os.path.join(folder, RUN)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{os.fspath(folder)} holds no finished run: there is no {RUN}; run_recipe writes it")
-    try:
-        with open(path, encoding="utf-8") as file:
-            stored = json.load(file)
-        recipe = Recipe.from_dict(stored["recipe"])
-        net = build_net(recipe.net, stored["in_shape"], stored["out_features"])
-        target = (
-            None if stored["target"] is None else TargetScale(*(tuple(stored["target"][k]) for k in ("mean", "sd")))
-        )
-        prepare = None if stored["preparation"] is None else preparation(stored["preparation"])
-        likelihood = _likelihood(stored["likelihood"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} cannot be read: {error}") from error
-    net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
-    load_(net, os.path.join(folder, "net.safetensors"))
-    return Outcome(
-        recipe, net, likelihood, stored["task"], tuple(stored["in_shape"]), stored["out_features"],
-        tuple(stored["classes"]), target, prepare, None, stored["candidates"],
-    )  # fmt: skip
 
 
 def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
@@ -198,16 +124,6 @@ def _best(candidates: dict[str, float]) -> float:
     return float(min(candidates, key=lambda weight: candidates[weight]))
 
 
-def _likelihood_name(recipe: Recipe, task: str) -> str:
-    return recipe.likelihood or ("categorical" if task == "classification" else "gaussian")
-
-
-def _likelihood(stored: dict[str, Any]) -> Any:
-    if stored["name"] == "gaussian":
-        return likelihoods.Gaussian(sd=stored["sd"])
-    return likelihoods.get(stored["name"])
-
-
 def _inside(folder: str | None, name: str) -> str | None:
     return None if folder is None else os.path.join(folder, name)
 
@@ -224,10 +140,21 @@ def _check_folder(folder: str | None, recipe: Recipe) -> None:
         return
     with open(path, encoding="utf-8") as file:
         before = json.load(file)
-    now = json.loads(text)
-    different = [name for name in now if before.get(name) != now[name] and name not in ("about", "ours")]
+    different = differences(before, json.loads(text))
     if different:
-        raise ValueError(
-            f"{folder} holds a run of another recipe: {different[0]} was {before.get(different[0])!r}, is now "
-            f"{now[different[0]]!r}; give this one another folder"
-        )
+        raise ValueError(f"{folder} holds a run of another recipe: {listed(different)}; give this one another folder")
+    write_atomically(text.encode(), path)  # more epochs, another description
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """What differs between two recipes, one line per value; what may change when a run goes on is left out."""
+    found = []
+    for name in dict.fromkeys([*before, *now]):
+        one, other, place = before.get(name), now.get(name), prefix + name
+        if one == other or place in MAY_CHANGE:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            found += differences(one, other, f"{place}.")
+        else:
+            found.append(f"{place} was {one!r}, is now {other!r}")
+    return found
