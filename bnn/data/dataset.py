@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from bnn.data.split import split
 
 Task = Literal["classification", "regression"]
 TASKS = ["classification", "regression"]
+Numbers = Tensor | npt.ArrayLike
 
 
 class Preparation(Protocol):
@@ -66,21 +69,31 @@ class Part:
 
 @dataclass(frozen=True)
 class TargetScale:
-    """Real targets are trained on as (y - mean) / sd; mean and sd (D,) are those of the training part."""
+    """Real targets are trained on as (y - mean) / sd; mean and sd (D,) are those of the training part.
+
+    All methods take tensors, NumPy arrays and numbers, and return tensors.
+    """
 
     mean: tuple[float, ...]
     sd: tuple[float, ...]
 
-    def scaled(self, y: Tensor) -> Tensor:
+    def scaled(self, y: Numbers) -> Tensor:
         """(N, D) from the target's own units to units of sd."""
+        y = _floating(y)
         return (y - y.new_tensor(self.mean)) / y.new_tensor(self.sd)
 
-    def own_units(self, mean: Tensor) -> Tensor:
-        """A predicted mean, or a scaled target, (N, D), in the target's own units."""
+    def own_units(self, mean: Numbers) -> Tensor:
+        """A predicted mean, or a scaled target, (N, D), in the target's own units.
+
+        >>> TargetScale((10.0,), (2.0,)).own_units(0.5)
+        tensor([11.], dtype=torch.float64)
+        """
+        mean = _floating(mean)
         return mean * mean.new_tensor(self.sd) + mean.new_tensor(self.mean)
 
-    def own_variance(self, variance: Tensor) -> Tensor:
+    def own_variance(self, variance: Numbers) -> Tensor:
         """A predicted variance (N, D) in the target's own units, squared."""
+        variance = _floating(variance)
         return variance * variance.new_tensor(self.sd).square()
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,6 +155,14 @@ class Data:
         labels = self.train.y if self.task == "classification" else None
         parts = split(len(self.train), 0.0, fraction, seed, labels, self.classes, self.name)
         return replace(self, train=self.train.subset(parts.train), validation=self.train.subset(parts.validation))
+
+
+def _floating(values: Numbers) -> Tensor:
+    """As a tensor of a floating type: its own, or float64 where `values` have none."""
+    if isinstance(values, Tensor):
+        return values if values.is_floating_point() else values.double()
+    array = np.array(values)
+    return torch.from_numpy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
 
 
 def _shown(value: Any) -> str:

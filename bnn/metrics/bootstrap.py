@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bnn.metrics.calibration_interval import calibration_interval
 from bnn.metrics.checks import share, to_numpy, whole
-from bnn.metrics.resampling import RESAMPLED, Floats, Statistic, distributions, on_repeated_rows
+from bnn.metrics.resampling import RESAMPLED, BinGaps, Floats, Statistic, distributions, on_repeated_rows
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric on the data, and the percentile interval of it on resamples of the data.
+    """A metric on the data, and an interval: percentiles of it on resamples of the data.
+
+    Of `ece`, `adaptive_ece` and `classwise_ece` it is the interval of `bnn.metrics.calibration_interval`, for
+    percentiles of a calibration error lie above the truth; there the value is always inside.
 
     >>> print(Interval(0.9, 0.875, 0.92))
     0.9 [0.875, 0.92]
@@ -47,8 +51,11 @@ def bootstrap(
     The metrics of `bnn.metrics` run on all resamples at once (see `bnn.metrics.resampling`), also with options set by
     `functools.partial`. Any other function runs resample by resample, on NumPy arrays. Equal arguments give equal
     intervals. A resample on which the metric raises ValueError or is not finite is left out and counted; it is an
-    error if that leaves none. The value is no centre: resampling adds noise, so the interval of a calibration error,
-    which noise can only raise, lies high.
+    error if that leaves none.
+
+    Resampling adds noise, and noise can only raise a calibration error, so percentiles of one lie above the truth. For
+    `ece`, `adaptive_ece` and `classwise_ece` (themselves or by `functools.partial`, not inside another function) the
+    interval is that of `bnn.metrics.calibration_interval` instead.
 
     Args:
         metric: maps the arrays to a number.
@@ -69,6 +76,7 @@ def bootstrap(
     groups = usual if groups is None else list(groups)
     rows = [to_numpy(array) for array in arrays]
     sizes = _sizes(rows, groups)
+    statistic: Statistic | BinGaps
     if known is not None and groups == usual:
         statistic = known.make(*arrays, **options)
     else:
@@ -79,7 +87,7 @@ def bootstrap(
 
 def intervals(
     values: dict[str, float],
-    statistics: dict[str, Statistic],
+    statistics: Mapping[str, Statistic | BinGaps],
     sizes: Sequence[int],
     resamples: int,
     level: float,
@@ -92,8 +100,16 @@ def intervals(
     undefined = [name for name, value in values.items() if not np.isfinite(value)]
     if undefined:
         raise ValueError(f"undefined on the data itself, so there is nothing to resample: {undefined}")
-    drawn = distributions(statistics, sizes, resamples, seed)
-    return {name: _interval(values[name], drawn[name], level) for name in values}
+    gaps = {name: one for name, one in statistics.items() if isinstance(one, BinGaps)}
+    others = {name: one for name, one in statistics.items() if not isinstance(one, BinGaps)}
+    found = {
+        name: Interval(values[name], *calibration_interval(values[name], one, sizes[0], resamples, level, seed))
+        for name, one in gaps.items()
+    }
+    if others:
+        drawn = distributions(others, sizes, resamples, seed)
+        found |= {name: _interval(values[name], drawn[name], level) for name in others}
+    return {name: found[name] for name in values}
 
 
 def _interval(value: float, drawn: Floats, level: float) -> Interval:

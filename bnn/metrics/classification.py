@@ -6,6 +6,7 @@ of a sure network do not cancel against those of its neighbours. The rest is a l
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnn.calibration import calibration_curve, expected_calibration_error
 from bnn.metrics.checks import Floats, class_labels, probabilities, share, whole
-from bnn.metrics.resampling import Statistic, by_counts, mean_of, one_by_one, tie_means
+from bnn.metrics.resampling import BinGaps, by_counts, mean_of
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # 2.2e-308, the smallest normal number: -log of it is 708.4
 
@@ -87,20 +88,27 @@ def brier(probs: ArrayLike, labels: ArrayLike) -> float:
     return float(squared_errors(probs, labels).mean())
 
 
-def _width_errors(event: Probs, happened: NDArray[np.bool_], bins: int) -> Statistic:
-    """sum_b |sum_{i in b} counts_i (p_i - y_i)| / N for bins of equal width: they stay, whatever is resampled."""
+def _gaps(tables: Callable[[], Iterable[Floats]]) -> BinGaps:
+    """Of tables (N, B) that hold p_i - y_i of datum i in its bins; made anew each time, so that one is held at once."""
+    return BinGaps(lambda weights: np.concatenate([weights @ one / len(one) for one in tables()], axis=1))
+
+
+def _width_table(event: Probs, happened: NDArray[np.bool_], bins: int) -> Floats:
+    """p_i - y_i in bins of equal width, those that are not empty (N, B)."""
     edges = (np.arange(1, bins) / bins).astype(event.dtype)  # as `calibration_curve` cuts them
-    table = np.zeros((len(event), bins))
-    table[np.arange(len(event)), np.searchsorted(edges, event, side="left")] = event - happened.astype(np.float64)
-    return lambda counts: np.abs(counts @ table).sum(axis=1) / len(event)
+    _, bin_of = np.unique(np.searchsorted(edges, event, side="left"), return_inverse=True)
+    table = np.zeros((len(event), int(bin_of.max()) + 1))
+    table[np.arange(len(event)), bin_of] = event - happened.astype(np.float64)
+    return table
 
 
-def _ece_by_counts(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Statistic:
+def _ece_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGaps:
     p, y = checked(probs, labels)
-    return _width_errors(p.max(axis=1), p.argmax(axis=1) == y, whole("bins", bins))
+    table = _width_table(p.max(axis=1), p.argmax(axis=1) == y, whole("bins", bins))
+    return _gaps(lambda: [table])
 
 
-@by_counts(_ece_by_counts)
+@by_counts(_ece_gaps)
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error, sum_b |B_b| / N |mean confidence_b - accuracy_b| over bins of equal width.
 
@@ -114,24 +122,21 @@ def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     return expected_calibration_error(*calibration_curve(p, y, whole("bins", bins)))
 
 
-def _adaptive_by_counts(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Statistic:
+def _adaptive_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGaps:
+    """The bins are those of the data; equal confidences count in each bin with the share of them that is there."""
     p, y = checked(probs, labels)
     whole("bins", bins)
-    order = np.argsort(p.max(axis=1))
-    confidence, hit = p.max(axis=1)[order].astype(np.float64), (p.argmax(axis=1) == y)[order]
+    confidence = p.max(axis=1)
     _, group = np.unique(confidence, return_inverse=True)
-    run = np.arange(len(y)) * bins // len(y)  # the bin of each rank
-    starts = np.flatnonzero(np.diff(run, prepend=-1))
-
-    def of_one(counts: Floats) -> float:
-        counts = counts[order]
-        gaps = np.repeat(confidence - tie_means(hit, group, counts), counts.astype(np.intp))
-        return float(np.abs(np.add.reduceat(gaps, starts)).sum() / len(gaps))
-
-    return one_by_one(of_one)
+    run = np.empty(len(y), np.intp)
+    run[np.argsort(confidence)] = np.arange(len(y)) * bins // len(y)  # the bin of each rank
+    in_bin = np.bincount(group * bins + run, minlength=(int(group.max()) + 1) * bins).reshape(-1, bins)
+    gap = confidence.astype(np.float64) - (p.argmax(axis=1) == y)
+    table = gap[:, None] * (in_bin / in_bin.sum(axis=1, keepdims=True))[group]
+    return _gaps(lambda: [table])
 
 
-@by_counts(_adaptive_by_counts)
+@by_counts(_adaptive_gaps)
 def adaptive_ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error over bins of equal size: the sorted confidences, cut into `bins` runs.
 
@@ -142,18 +147,14 @@ def adaptive_ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     return expected_calibration_error(*calibration_curve(p, y, whole("bins", bins), equal_size_bins=True))
 
 
-def _classwise_by_counts(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Statistic:
+def _classwise_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGaps:
     p, y = checked(probs, labels)
     whole("bins", bins)
-    classes = range(p.shape[1])
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(sum(_width_errors(p[:, c], y == c, bins)(counts) for c in classes) / len(classes))
-
-    return statistic
+    classes = p.shape[1]
+    return _gaps(lambda: (_width_table(p[:, c], y == c, bins) / classes for c in range(classes)))
 
 
-@by_counts(_classwise_by_counts)
+@by_counts(_classwise_gaps)
 def classwise_ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Mean over all C classes of the equal-width calibration error of the event "the label is c", predicted with p_c.
 

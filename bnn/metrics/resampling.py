@@ -2,7 +2,8 @@
 
 A resample of N rows is a vector of counts (N,) that sum to N. A metric that is a mean over data is then one product,
 counts @ values / N, for all resamples at once, and what needs sorting sorts once. Metrics join by the decorator
-`by_counts`; `bootstrap` runs any other function on the repeated rows.
+`by_counts`; `bootstrap` runs any other function on the repeated rows. Calibration errors, which resampling can only
+raise, give the gaps of their bins instead (see `bnn.metrics.calibration_interval`).
 """
 
 from __future__ import annotations
@@ -20,18 +21,24 @@ Metric = TypeVar("Metric", bound=Callable[..., float])
 CHUNK = 2**20  # counts held at a time, 8 MiB
 
 
+class BinGaps(NamedTuple):
+    """What a calibration error is the sum of: the gaps of its bins, which are linear in the weights of the data."""
+
+    of: Callable[[Floats], Floats]  # weights (R, N) -> sum_i w_i (p_i - y_i) / N of every bin (R, B)
+
+
 class Resampled(NamedTuple):
     """How a metric is resampled."""
 
-    make: Callable[..., Statistic]  # of the arguments of the metric
+    make: Callable[..., Statistic | BinGaps]  # of the arguments of the metric
     apart: bool  # every argument has rows of its own
 
 
 RESAMPLED: dict[Callable[..., float], Resampled] = {}
 
 
-def by_counts(make: Callable[..., Statistic], apart: bool = False) -> Callable[[Metric], Metric]:
-    """Decorates a metric with the function that makes, of the same arguments, its `Statistic`."""
+def by_counts(make: Callable[..., Statistic | BinGaps], apart: bool = False) -> Callable[[Metric], Metric]:
+    """Decorates a metric with the function that makes, of the same arguments, its `Statistic` or `BinGaps`."""
 
     def join(metric: Metric) -> Metric:
         if metric in RESAMPLED:

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from bnn import likelihoods
 from bnn.data.dataset import Data
 from bnn.inputs import check_network
 from bnn.nn.options import check_positive, check_size
 from bnn.objective import ELBO
 from bnn.train.batches import InMemory, Source, source_of
+from bnn.train.checks import checked
 from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
 from bnn.train.interrupt import Interrupts
 from bnn.train.monitor import Monitor
+from bnn.train.outcome import Outcome
 from bnn.train.run import Run, Settings
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import own_randomness
@@ -64,7 +67,8 @@ def fit(
             warmup=0, anneal=0, function_space=False, scale_rate=10, u_rate=1, clip=None, patience=None,
             refresh_batchnorm=True`. With `patience` the parameters of the best validation NLL are kept.
         out: a folder, made if need be: `checkpoint.safetensors`, `metrics.jsonl` (a line per epoch), `net.safetensors`
-            (the trained network, for `bnn.load_`), `tensorboard/`.
+            (the trained network, for `bnn.load_`), `tensorboard/`, and for a `Data` `run.json`: `bnn.train.load_run`
+            gives the network back with its noise, its classes, and what reads new inputs.
         resume: False refuses a folder that holds a run already.
         seed: of everything random in the run; None draws one from torch's global generator. A run that goes on keeps
             the seed it began with. The global generators are left as they were.
@@ -100,7 +104,9 @@ def fit(
     if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool) or abs(seed) >= 2**63):
         raise ValueError(f"seed must be an integer below 2^63 or None, got {seed!r}")
     source = source_of(data, plan.batch_size, num_data, workers, least=max(2, plan.samples if plan.split else 1))
-    elbo = _elbo(net, source, _likelihood(likelihood, data, source), plan)
+    noise = likelihoods.get(_likelihood(likelihood, data, source))
+    source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
+    elbo = _elbo(net, source, noise, plan)
     held_out = validation if validation is not None else _validation_of(data)
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
@@ -113,8 +119,12 @@ def fit(
     settings = Settings(folder, save_every, progress, tensorboard)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
         run = Run(fabric, elbo, source, plan, monitor, int(start), settings)
-        run.restore()
-        return run.train(interrupts)
+        with run.folder.alone():
+            run.restore()
+            history = run.train(interrupts)
+            if folder is not None and isinstance(data, Data) and outputs and fabric.is_global_zero:
+                Outcome.of(net, data, elbo.likelihood, outputs).write(folder)
+    return history
 
 
 def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:

@@ -17,6 +17,7 @@ from bnn.likelihoods.base import per_datum
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
 from bnn.train.batches import FromDataset, InMemory, Source, inputs_and_targets, source_of
+from bnn.train.checks import fitting_targets
 from bnn.train.tally import Tally
 
 BATCH = 500
@@ -50,9 +51,11 @@ class Monitor:
                 for x, y in self._batches():
                     generator = torch.Generator().manual_seed(seed)  # the same draws for every batch
                     outputs = draws(network, _to(x, device), _samples(network, self.samples), generator)
-                    nll = self._nll(outputs, _to(y, device))
+                    y = _to(y, device)
+                    y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
+                    nll = self._nll(outputs, y)
                     total, count = total + float(nll.double().sum()), count + len(nll)
-                    tally.add_outputs(self.likelihood, self._mean_output(outputs, _to(y, device)))
+                    tally.add_outputs(self.likelihood, self._mean_output(outputs, y))
         finally:
             for module, mode in modes.items():
                 module.training = mode

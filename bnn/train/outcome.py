@@ -87,8 +87,8 @@ def load_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ou
     path = os.path.join(folder, RUN)
     if not os.path.exists(path):
         raise FileNotFoundError(
-            f"{os.fspath(folder)} holds no finished run: there is no {RUN}; run_recipe writes it, and bnn.fit with out= "
-            "and a bnn.data.Data, when they end"
+            f"{os.fspath(folder)} holds no finished run: there is no {RUN}; run_recipe writes it, and bnn.fit with "
+            "out= and a bnn.data.Data, when they end"
         )
     try:
         outcome, recipe = _read(path)

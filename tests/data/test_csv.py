@@ -9,6 +9,7 @@ import random
 import statistics
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -149,7 +150,7 @@ def test_every_word_for_missing_counts(tmp_path: pathlib.Path) -> None:
 
 def test_the_task_is_found_out(tmp_path: pathlib.Path) -> None:
     def found(targets: list[Any], **options: Any) -> bnn.data.Data:
-        rows = [{"a": i, "y": y} for i, y in enumerate(targets)]
+        rows = [{"a": 3 * i, "y": y} for i, y in enumerate(targets)]
         return csv(table(tmp_path, rows), "y", **options)
 
     data = found([10, 2, 10.0, 2] * 10)
@@ -227,7 +228,13 @@ def test_huge_numbers_are_scaled_and_infinite_ones_refused(tmp_path: pathlib.Pat
 
 # What is refused: {case: (text of the file, options, the error)}
 
-NUMBERS = "a,b,y\n" + "".join(f"{i},{i % 3},{'uv'[i % 2]}\n" for i in range(20))
+NUMBERS = "a,b,y\n" + "".join(f"{i + i // 10},{i % 3},{'uv'[i % 2]}\n" for i in range(20))
+
+
+def disguised(form: str) -> str:
+    return "a,y\n" + "".join(f"{form.format(1 + 2 * (i // 2))},{'uv'[i % 2]}\n" for i in range(12))
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "text in a number column": (
         NUMBERS.replace("\n7,", "\nseven,"),
@@ -238,7 +245,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a thousands separator": (
         NUMBERS.replace("\n7,", '\n"1,007",'),
         {},
-        "line 9: text in a column of numbers, '1,007' in 'a'",
+        r"line 9: a number that is written as text, '1,007' in 'a' \(1 of 20 .*; write 1007 in .*categories=\['a'\]",
     ),
     "text of many kinds": (
         "name,y\n" + "".join(f"n{i},{i % 2}\n" for i in range(60)),
@@ -271,9 +278,51 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a dropped target": (NUMBERS, {"drop": "y"}, "drop names 'y', which is the target"),
     "everything dropped": (NUMBERS, {"drop": ["a", "b"]}, "no column left to predict 'y' from"),
     "missing targets": (
-        NUMBERS + "1,2,\n3,4,NA\n",
+        NUMBERS + "1,2,\n3,4,?\n",
         {},
         "the target 'y' is missing on line 22, 23; fill it in, or say drop_missing_target=True",
+    ),
+    "a class that is a word for nothing": (
+        NUMBERS + "1,2,none\n3,4,none\n",
+        {"drop_missing_target": True},
+        r"the target 'y' is 'none' on line 22, 23, .*if it is a class, say not_missing=\['none'\]; .*missing=\['none'\]",
+    ),
+    "a class of numbers that is a word for nothing": (
+        "a,y\n" + "".join(f"{2 * i},{i % 2}\n" for i in range(20)) + "1,None\n",
+        {},
+        r"is missing on line 22; .*; if it is a class, say task='classification' and not_missing=\['None'\]",
+    ),
+    "missing and not": (
+        NUMBERS,
+        {"missing": "NA", "not_missing": "na"},
+        r"\['na'\] cannot be in missing and in not_mi",
+    ),
+    "not_missing of no such word": (
+        NUMBERS,
+        {"not_missing": ["x"]},
+        r"not_missing takes words .*'none'.*; got \['x'\]",
+    ),
+    "dollars": (disguised("${}.50"), {}, r"line 2: .*, '\$1.50' in 'a' \(12 of 12 .*; write 1.50 in its place"),
+    "euros": (disguised("€ {}"), {}, "'€ 1' in 'a' .*; write 1 in its place"),
+    "per cent": (disguised("{} %"), {}, "'1 %' in 'a' .*; write 1 in its place"),
+    "thousands": (disguised('"{},000"'), {}, r"'1,000' in 'a' .*; write 1000 in its place \([^)]*\), or say cat"),
+    "blanks": (disguised("{} 000 000"), {}, "'1 000 000' in 'a' .*; write 1000000 in its place"),
+    "a decimal comma between commas": (disguised('"{},5"'), {}, "write 1.5 in its place .*, or say decimal=',' if"),
+    "dollars as targets": (
+        "a,y\n" + "".join(f'{2 * i},"${i},000"\n' for i in range(1, 20)),
+        {},
+        "line 2: .*'\\$1,000' in 'y' .*; write 1000 in .*or say task='classification' if they are classes",
+    ),
+    "per cent as classes": ("a,y\n" + "".join(f"{2 * i},{i % 3}%\n" for i in range(20)), {}, "'0%' in 'y'.*; write 0"),
+    "dollars to regress on": (
+        "a,y\n" + "".join(f"{2 * i},${i}\n" for i in range(20)),
+        {"task": "regression"},
+        r"line 2: .*'\$0' in 'y' .*; write 0 in its place",
+    ),
+    "dates": (
+        "day,b,y\n" + "".join(f"2024-01-{i + 1:02},{i // 2},{'uv'[i % 2]}\n" for i in range(12)),
+        {},
+        r"'day' holds text \('2024-01-01'\) with 12 different values in 12 rows.*drop=\['day'\], make numbers of the date",
     ),
     "no targets": ("a,y\n1,\n2,\n", {"drop_missing_target": True}, "the target 'y' is missing in every row"),
     "one class": (NUMBERS.replace("v", "u"), {}, "the target 'y' is 'u' in every row"),
@@ -282,7 +331,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "line 12: text in a target of numbers, 'many' in 'y' .*task='classification'",
     ),
-    "a constant target": ("a,y\n" + "".join(f"{i},0.5\n" for i in range(20)), {}, "the target 'y' is 0.5 in all of"),
+    "a constant target": ("a,y\n" + "".join(f"{i}.5,0.5\n" for i in range(20)), {}, "the target 'y' is 0.5 in all of"),
     "an infinite target": (
         "a,y\n" + "".join(f"{i},{i}.5\n" for i in range(20)) + "1,inf\n",
         {},
@@ -329,10 +378,109 @@ def test_what_the_errors_say_helps(tmp_path: pathlib.Path) -> None:
     assert "a=seven" in csv(path, "y", categories=["a"], test=None, validation=None).preparation.features
     text, _, _ = REFUSED["missing targets"]
     assert len(csv(write(tmp_path, text), "y", drop_missing_target=True, test=None, validation=None).train) == 20
-    assert csv(write(tmp_path, REFUSED["a nameless column"][0]), "y", drop=[""]).in_shape == (1,)
+    assert csv(write(tmp_path, REFUSED["a nameless column"][0]), "y", drop=[""], test=None).in_shape == (1,)
+    text, _, _ = REFUSED["a class that is a word for nothing"]
+    data = csv(write(tmp_path, text), "y", not_missing=["none"], test=None, validation=None)
+    assert data.classes == ("none", "u", "v")
+    assert len(data.train) == 22
+    data = csv(write(tmp_path, text), "y", missing=["none"], drop_missing_target=True, test=None, validation=None)
+    assert data.classes == ("u", "v")
+    text, _, _ = REFUSED["per cent as classes"]
+    assert csv(write(tmp_path, text), "y", task="classification", test=None).classes[0] == "0%"
+    text, _, _ = REFUSED["a decimal comma between commas"]
+    data = csv(write(tmp_path, text), "y", decimal=",", test=None, validation=None)
+    torch.testing.assert_close(data.train.x.std(correction=0), torch.tensor(1.0))
+    text, _, _ = REFUSED["dates"]
+    assert csv(write(tmp_path, text), "y", drop=["day"], test=None).in_shape == (1,)
+    assert csv(write(tmp_path, text), "y", categories=["day"], test=None, validation=None).in_shape == (13,)
+
+
+@pytest.mark.parametrize("target", [["y"], ("a", "y"), None, 2])
+def test_the_target_is_one_name(tmp_path: pathlib.Path, target: Any) -> None:
+    with pytest.raises(TypeError, match=r"target must be the name of one column, got "):
+        csv(write(tmp_path, NUMBERS), target)
+
+
+# What may be meant otherwise
+
+
+def test_a_word_may_be_a_value_among_texts_and_stays_missing_among_numbers(tmp_path: pathlib.Path) -> None:
+    rows = [
+        {"country": ["NA", "DE", ""][i % 3], "age": "NA" if i % 4 == 0 else 3 * i, "y": i % 2 + 0.5} for i in range(24)
+    ]
+    data = csv(table(tmp_path, rows), "y", not_missing=["na"], test=None, validation=None)
+    back = preparation(json.loads(json.dumps(data.preparation.to_dict())))
+    assert back.features == ("country=DE", "country=NA", "country is missing", "age", "age is missing")
+    assert back([{"country": "NA", "age": "NA"}]).tolist() == [[0, 1, 0, 0, 1]]
+    assert csv(table(tmp_path, rows), "y", test=None).preparation.features[:2] == ("country=DE", "country is missing")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (NUMBERS.replace(",u", ",Yes").replace(",v", ",yes"), "column 'y' differ in case .*: 'Yes' and 'yes'; write"),
+        (
+            "m,b,y\n" + "".join(f"{('true', 'TRUE', 'no')[i % 3]},{i}.5,{i}.5\n" for i in range(20)),
+            "column 'm' differ in case or blanks alone and are kept apart: 'TRUE' and 'true'; write",
+        ),
+        (
+            "id,b,y\n" + "".join(f"{5 + 7 * i % 20},{i}.5,{i}.5\n" for i in range(20)),
+            r"column 'id' holds every whole number from 5 to 24 once, .*drop=\['id'\]",
+        ),
+    ],
+)
+def test_values_alike_and_row_numbers_warn(tmp_path: pathlib.Path, text: str, message: str) -> None:
+    with pytest.warns(UserWarning, match=message) as caught:
+        csv(write(tmp_path, text), "y", validation=None)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_no_warning_of_numbers_that_only_resemble_row_numbers(tmp_path: pathlib.Path) -> None:
+    columns = {"gap": [*range(19), 20], "twice": [*range(19), 18], "gone": [*range(19), ""], "half": range(20)}
+    columns["half"] = [i + 0.5 for i in range(20)]
+    rows = [{name: cells[i] for name, cells in columns.items()} | {"y": i + 0.5} for i in range(20)]
+    assert csv(table(tmp_path, rows), "y", validation=None).in_shape == (5,)  # warnings are errors here
+
+
+def test_test_rows_that_training_knows_are_counted(tmp_path: pathlib.Path) -> None:
+    rows = people()
+    train, other = table(tmp_path, rows), people(20, seed=1)
+    mixed = [*other, *rows[:3], rows[7] | {"age": 40.5}]
+    with pytest.warns(UserWarning, match=r"table.csv: 3 of 24 test rows occur in the training part") as caught:
+        csv(train, "buys", test=table(tmp_path, mixed, "test.csv"), validation=None)
+    assert [warning.filename for warning in caught] == [__file__]
+    changed = [row | {"buys": "yes" if row["buys"] == "no" else "no"} for row in rows]
+    csv(train, "buys", test=table(tmp_path, changed, "test.csv"), validation=None)  # another target: no copy
+
+
+def test_what_differs_by_rounding_alone_is_constant(tmp_path: pathlib.Path) -> None:
+    rows = [{"a": [0.1, 0.10000000000000002][i % 2], "b": 1e6 + i % 2, "y": i + 0.5} for i in range(20)]
+    with pytest.warns(UserWarning, match="the same in all of the training part: 'a'$"):
+        assert csv(table(tmp_path, rows), "y", validation=None).preparation.features == ("b",)
+    gone = [row | {"a": "" if i % 3 == 0 else row["a"]} for i, row in enumerate(rows)]
+    data = csv(table(tmp_path, gone), "y", test=None, validation=None)
+    assert data.preparation.features == ("a", "a is missing", "b")
+    assert data.train.x[:, 0].abs().max() < 1e-6
+    flat = [row | {"y": row["a"]} for row in rows]
+    with pytest.raises(ValueError, match="the target 'y' is 0.1 in all of the training part"):
+        csv(table(tmp_path, flat), "y", drop=["a"], test=None, validation=None)
 
 
 # New rows
+
+
+def test_text_of_new_rows_may_have_the_decimal_sign_of_training(tmp_path: pathlib.Path) -> None:
+    text = "size;y\n" + "".join(f"{i},5;{i * i},25\n" for i in range(30))
+    stored = csv(write(tmp_path, text), "y").preparation.to_dict()
+    prepare = preparation(json.loads(json.dumps(stored)))
+    want = prepare([{"size": 100.5}] * 2)
+    assert torch.equal(prepare([{"size": "100,5"}, {"size": "100.5"}]), want)
+    assert torch.equal(prepare({"size": ["100,5", 100.5]}), want)
+    with pytest.raises(ValueError, match="row 0: '1.000' in column 'size', which holds numbers with ',' for a decimal"):
+        prepare([{"size": "1.000"}])
+    points = csv(write(tmp_path, text.replace(",", ".")), "y").preparation
+    with pytest.raises(ValueError, match="row 0: '100,5' in column 'size', which holds numbers$"):
+        points([{"size": "100,5"}])
 
 
 def test_unknown_categories_warn_or_are_refused(tmp_path: pathlib.Path) -> None:
@@ -393,6 +541,7 @@ def test_new_rows_that_do_not_fit(tmp_path: pathlib.Path) -> None:
         ({"columns": [{"kind": "number", "name": "a", "mean": 0, "sd": 0, "missing": False}]}, "sd must be above 0"),
         ({"columns": [{"kind": "number", "name": "a"}]}, r"has \['mean', 'missing', 'name', 'sd'\], got \['name'\]"),
         ({"encoding": None}, "'encoding' of a stored table cannot be None"),
+        ({"text_decimal": ";"}, "text_decimal must be '.' or ',', got ';'"),
         ({"more": 1}, "got .*'more'"),
         ({"kind": "tables"}, r"unknown kind of preparation 'tables'; expected one of \[.*'table'\]"),
     ],
@@ -401,3 +550,17 @@ def test_a_damaged_preparation_is_refused(tmp_path: pathlib.Path, change: dict[s
     stored = csv(table(tmp_path, people()), "buys").preparation.to_dict()
     with pytest.raises(ValueError, match=error):
         preparation(stored | change)
+
+
+def test_a_target_scale_takes_tensors_arrays_and_numbers() -> None:
+    scale = bnn.data.dataset.TargetScale((10.0, 0.5), (2.0, 4.0))
+    y = np.array([[12.0, 4.5], [9.0, 0.5]])
+    want = torch.tensor([[1.0, 1.0], [-0.5, 0.0]], dtype=torch.double)
+    for values in (y, y.tolist(), torch.from_numpy(y), np.flip(y.copy()[::-1])[:, ::-1]):
+        assert torch.equal(scale.scaled(values), want)
+    assert torch.equal(scale.own_units(want.numpy()), torch.from_numpy(y))
+    assert torch.equal(scale.own_units(want.numpy().astype(np.float32)), torch.from_numpy(y).float())
+    assert scale.own_variance(np.ones((1, 2))).tolist() == [[4.0, 16.0]]
+    one = bnn.data.dataset.TargetScale((0.5,), (2.0,))
+    assert (one.own_units(1).item(), one.own_variance(0.25).item(), one.scaled(1.5).item()) == (2.5, 1.0, 0.5)
+    assert one.own_units(torch.tensor([1, 2])).tolist() == [2.5, 4.5]  # a mean of 0.5 is no whole number

@@ -347,6 +347,7 @@ def test_new_files_are_read_like_those_of_training(tmp_path: pathlib.Path) -> No
     assert torch.equal(prepare(tmp_path / "data"), x)
     assert prepare.files(tmp_path / "data") == files
     assert torch.equal(prepare(data.train.x), x)
+    assert torch.equal(prepare(data.train.x.numpy()), x)
     assert torch.equal(prepare(os.fspath(files[3])), x[3:4])
 
 
@@ -375,3 +376,25 @@ def test_new_images_that_do_not_fit(tmp_path: pathlib.Path) -> None:
         prepare([])
     with pytest.raises(ImageFileError, match=r"cannot read the image .*absent.png"):
         prepare([tmp_path / "absent.png"])
+    with pytest.raises(ValueError, match=r"got torch.uint8 \(3, 6, 5\); image\[None\] makes a batch of one"):
+        prepare(torch.zeros(3, 6, 5, dtype=torch.uint8))
+    with pytest.raises(TypeError, match="expected the path of an image .*; got a int"):
+        prepare([3])
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_an_image_in_memory_is_told_what_to_pass(tmp_path: pathlib.Path, grey: bool) -> None:
+    prepare = folder(make(tmp_path / "data"), grey=grey).preparation
+    path = tmp_path / "data" / "a" / "03.png"
+    image = Image.open(path)
+    for raw in (image, [image]):
+        with pytest.raises(
+            TypeError, match="expected the path of an image .*; got a PngImageFile; .*, pass np.asarray"
+        ):
+            prepare(raw)
+    advised = np.asarray(image.convert("L").resize((5, 6)))[None, None]
+    if not grey:
+        advised = np.asarray(image.convert("RGB").resize((5, 6))).transpose(2, 0, 1)[None]
+    with pytest.raises(TypeError, match=r"resize\(\(5, 6\)\)\)" + (r"\[None, None\]$" if grey else r".*\[None\]$")):
+        prepare(image)
+    assert torch.equal(prepare(advised), prepare(path))

@@ -11,6 +11,7 @@ import torch
 from small_runs import blobs, plain_net, run, same
 
 from bnn.files import FileFormatError
+from bnn.train import DivergenceError
 from bnn.train.monitor import Monitor
 
 
@@ -47,14 +48,11 @@ def test_a_run_that_goes_on_without_patience_ends_with_its_last_parameters(tmp_p
     assert same(net, expected)
 
 
-def test_validation_that_is_not_a_number_is_never_the_best() -> None:
+def test_validation_that_is_not_a_number_is_an_error() -> None:
     x, y = blobs(20)
     x[0, 0] = math.nan
-    net, expected = plain_net(), plain_net()
-    history = run(net, validation=(x, y), epochs=3, patience=2)
-    run(expected, epochs=3)
-    assert history.best is None
-    assert same(net, expected)
+    with pytest.raises(DivergenceError, match="the validation NLL is nan after epoch 0"):
+        run(plain_net(), validation=(x, y), epochs=3, patience=2)
 
 
 def test_the_best_epoch_lost_is_an_error(tmp_path: Path) -> None:

@@ -123,14 +123,6 @@ def test_labels_of_any_integer_type(kind: torch.dtype) -> None:
     assert same(*nets)
 
 
-def test_labels_of_another_shape_are_an_error() -> None:
-    x, y = blobs()
-    with pytest.raises(ValueError, match="target has shape"):
-        run(plain_net(), (x, y[:, None]))
-    with pytest.raises(ValueError, match="target has shape"):
-        run(plain_net(out=1), (x, y.float()))
-
-
 def test_augmentation_and_preparation_of_a_data_set_are_used() -> None:
     x, y = blobs()
     shifted = Part((x * 8).round().to(torch.int16), y, lambda raw: raw.float() / 8)

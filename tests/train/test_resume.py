@@ -129,7 +129,7 @@ class LateSignal(nn.Module):
 
 
 def test_a_signal_after_the_last_step_is_not_lost(tmp_path: Path) -> None:
-    net = nn.Sequential(plain_net(), LateSignal(n=2))
+    net = nn.Sequential(plain_net(), LateSignal(n=3))  # tried before training, scored after each of two epochs
     with pytest.raises(SystemExit) as caught:
         run(net, validation=blobs(5), out=tmp_path)
     assert caught.value.code == 143

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -43,16 +45,18 @@ class FolderPreparation:
     def files(self, raw: Path | Iterable[Path]) -> list[pathlib.Path]:
         """The image files that `raw` names, in the order of the inputs: those of a folder (sorted), one, or a list."""
         if not isinstance(raw, str | os.PathLike):
-            files = [pathlib.Path(path) for path in raw]
+            files = [pathlib.Path(self._path(path)) for path in (raw if isinstance(raw, Iterable) else [raw])]
         else:
             files = files_below(pathlib.Path(raw))[0] if os.path.isdir(raw) else [pathlib.Path(raw)]
         if not files:
             raise ValueError(f"there are no images in {raw!r}")
         return files
 
-    def __call__(self, raw: Tensor | Path | Iterable[Path]) -> Tensor:
+    def __call__(self, raw: Tensor | npt.NDArray[np.uint8] | Path | Iterable[Path]) -> Tensor:
         """Inputs (N, C, H, W) of image files, of all images in a folder, or of uint8 images (N, C, H, W)."""
         shape = (self.channels, *self.size)
+        if isinstance(raw, np.ndarray):
+            raw = torch.from_numpy(np.ascontiguousarray(raw))
         if not isinstance(raw, Tensor):
             files = self.files(raw)
             raw = torch.zeros(len(files), *shape, dtype=torch.uint8)
@@ -60,8 +64,21 @@ class FolderPreparation:
                 image.copy_(torch.from_numpy(self._read(path)))
         if raw.dtype != torch.uint8 or raw.shape[1:] != shape:
             wanted = ", ".join(map(str, shape))
-            raise ValueError(f"expected uint8 images (N, {wanted}), got {raw.dtype} {tuple(raw.shape)}")
+            hint = "; image[None] makes a batch of one" if raw.shape == shape else ""
+            raise ValueError(f"expected uint8 images (N, {wanted}), got {raw.dtype} {tuple(raw.shape)}{hint}")
         return self.scaling(raw)
+
+    def _path(self, path: Any) -> Path:
+        if isinstance(path, str | os.PathLike):
+            return path
+        height, width = self.size
+        pixels = f"np.asarray(image.convert({'L' if self.grey else 'RGB'!r}).resize(({width}, {height})))"
+        turned = "[None, None]" if self.grey else ".transpose(2, 0, 1)[None]"
+        raise TypeError(
+            "expected the path of an image or of a folder, a list of paths, or uint8 images "
+            f"(N, {self.channels}, {height}, {width}); got a {type(path).__name__}; for an image of pillow that is no "
+            f"file, pass {pixels}{turned}"
+        )
 
     def _read(self, path: pathlib.Path) -> Any:
         found = header(path).size

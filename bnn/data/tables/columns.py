@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bnn.data.stored import stored_fields, stored_number
-from bnn.data.tables.rows import Cell, Rows, is_missing, number
+from bnn.data.tables.rows import Cell, Rows, is_missing
 from bnn.record import listed
 
 UNKNOWN = ["warn", "error"]
+ROUNDING = 1e-9  # an sd below this share of a column's size is no difference
 
 Array = npt.NDArray[np.float64]
 
@@ -132,9 +133,10 @@ def numbers_of(rows: Rows, name: str, words: frozenset[str]) -> Array:
     for row, cell in enumerate(cells):
         if is_missing(cell, words):
             continue
-        value = number(cell, rows.decimal)
+        value = rows.number(cell)
         if value is None:
-            raise ValueError(f"{rows.place(row)}: {cell!r} in column {name!r}, which holds numbers")
+            sign = "" if rows.decimal == "." else f" with {rows.decimal!r} for a decimal sign"
+            raise ValueError(f"{rows.place(row)}: {cell!r} in column {name!r}, which holds numbers{sign}")
         if math.isinf(value):
             raise ValueError(f"{rows.place(row)}: {cell!r} in column {name!r} is not a finite number")
         values[row] = value
@@ -142,11 +144,15 @@ def numbers_of(rows: Rows, name: str, words: frozenset[str]) -> Array:
 
 
 def mean_and_sd(values: Array) -> tuple[float, float]:
-    """Mean and standard deviation of (N,) finite numbers, however large; the sd of equal numbers is exactly 0."""
+    """Mean and standard deviation of (N,) finite numbers, however large.
+
+    The sd of numbers that are equal, or differ by rounding alone (less than ROUNDING of their size), is exactly 0.
+    """
     if values.min() == values.max():
         return float(values[0]), 0.0
     size = float(np.abs(values).max())
-    return float(size * (values / size).mean()), float(size * (values / size).std())
+    mean, sd = float((values / size).mean()), float((values / size).std())
+    return size * mean, size * sd if sd > ROUNDING else 0.0
 
 
 def category_name(cell: Cell) -> str:

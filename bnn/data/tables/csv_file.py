@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +14,9 @@ from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.split import Split, fraction_of, split
 from bnn.data.tables.column_kinds import column_kind, with_numbers
 from bnn.data.tables.columns import Column
-from bnn.data.tables.csv_target import Target, find_target, missing_targets, refuse_missing
+from bnn.data.tables.csv_target import Target, find_target
+from bnn.data.tables.doubts import warn_of_columns, warn_of_shared_rows
+from bnn.data.tables.missing_targets import with_targets
 from bnn.data.tables.rows import Rows, is_path
 from bnn.data.tables.table import Reading, TablePreparation, learned
 
@@ -31,6 +34,7 @@ def csv(
     drop: Iterable[str] = (),
     categories: Iterable[str] = (),
     missing: Iterable[str] = (),
+    not_missing: Iterable[str] = (),
     unknown: str = "warn",
     drop_missing_target: bool = False,
     delimiter: str | None = None,
@@ -49,6 +53,7 @@ def csv(
         drop: columns to leave out.
         categories: columns to read as categories, even if they hold numbers or more than 50 different texts.
         missing: words for a missing value, beside an empty cell, NA, N/A, NaN, null, None and ?.
+        not_missing: those of these words that are classes or categories after all, such as "NA" for Namibia.
         unknown: what a category means that training never showed: "warn" (none of them) or "error".
         drop_missing_target: leave out rows without a target, instead of an error.
         delimiter, decimal: "," ";" tab or "|", and "." or ","; None finds out.
@@ -57,12 +62,15 @@ def csv(
     Returns:
         Data whose `preparation` (`TablePreparation`) reads new rows: a CSV file, a list of dicts, or a dict of columns.
     """
-    reading = Reading(_names(missing), unknown, delimiter, decimal, encoding)
-    rows = _with_targets(reading.rows(_file(path)), target, reading, drop_missing_target)
+    reading = Reading(_names(missing), unknown, delimiter, decimal, encoding, _names(not_missing))
+    rows = reading.rows(_file(path))
+    reading = replace(reading, text_decimal=rows.decimal)
+    rows = with_targets(rows, _one_name(target), reading, task, drop_missing_target)
     kinds = _kinds(rows, target, reading, _names(drop), _names(categories))
-    rows = with_numbers(rows, kinds, reading.words)
+    rows = with_numbers(rows, kinds, reading)
     goal = find_target(rows, target, task)
-    other = _with_targets(reading.rows(test), target, reading, drop_missing_target) if is_path(test) else None
+    warn_of_columns(rows, kinds, reading.words, target, goal.classes)
+    other = with_targets(reading.rows(test), target, reading, goal.task, drop_missing_target) if is_path(test) else None
     parts = _split(rows, goal, None if other is not None else test, validation, seed)
     train = rows.subset(parts.train.tolist(), f"{rows.source} (training part)")
     preparation = learned(train, kinds, reading)
@@ -73,7 +81,7 @@ def csv(
             chosen = rows.subset(chosen.tolist(), f"{rows.source} ({label} part)")
         return _part(chosen, preparation, goal, scale) if len(chosen) else None
 
-    return Data(
+    data = Data(
         name=pathlib.Path(path).name,
         task=goal.task,
         train=_part(train, preparation, goal, scale),
@@ -83,6 +91,8 @@ def csv(
         target=scale,
         preparation=preparation,
     )
+    warn_of_shared_rows(data)
+    return data
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
@@ -96,16 +106,12 @@ def _file(path: Any) -> Path:
     return path
 
 
-def _with_targets(rows: Rows, target: str, reading: Reading, drop: bool) -> Rows:
-    """The rows that have a target; all, or those that are left."""
-    rows.need([target])
-    missing = missing_targets(rows, target, reading.words)
-    if not drop:
-        refuse_missing(rows, target, missing)
-    if len(missing) == len(rows):
-        raise ValueError(f"{rows.source}: the target {target!r} is missing in every row")
-    gone = set(missing)
-    return rows.subset(row for row in range(len(rows)) if row not in gone) if gone else rows
+def _one_name(target: Any) -> str:
+    if not isinstance(target, str):
+        several = isinstance(target, list | tuple) and len(target) > 1
+        hint = "bnn.data.arrays takes several targets as y (N, D)" if several else "such as target='price'"
+        raise TypeError(f"target must be the name of one column, got {target!r}; {hint}")
+    return target
 
 
 def _kinds(
@@ -123,7 +129,7 @@ def _kinds(
         )
     if not names:
         raise ValueError(f"{rows.source}: there is no column left to predict {target!r} from")
-    return {name: column_kind(rows, name, reading.words, categories) for name in names}
+    return {name: column_kind(rows, name, reading, categories) for name in names}
 
 
 def _split(rows: Rows, goal: Target, test: Any, validation: Any, seed: int) -> Split:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from bnn.data.dataset import TASKS, TargetScale, Task
 from bnn.data.tables.columns import mean_and_sd, numbers_of
-from bnn.data.tables.rows import Cell, Rows, is_missing, number
+from bnn.data.tables.disguised import refuse_disguised
+from bnn.data.tables.rows import Cell, Rows, number
 from bnn.record import listed
 
 FEW = 20  # different whole numbers that are classes where the task is not given
@@ -67,6 +68,9 @@ def find_target(rows: Rows, name: str, task: Task | None) -> Target:
     cells = rows.columns[name]
     values = [number(cell, rows.decimal) for cell in cells]
     texts = [row for row, value in enumerate(values) if value is None]
+    if task != "classification":
+        words = [(row, str(cells[row])) for row in texts]
+        refuse_disguised(rows, name, words, len(cells), "task='classification' if they are classes")
     if texts and (task == "regression" or (task is None and 2 * len(texts) <= len(cells))):
         raise ValueError(
             f"{rows.place(texts[0])}: text in a target of numbers, {cells[texts[0]]!r} in {name!r} ({len(texts)} of "
@@ -83,21 +87,6 @@ def find_target(rows: Rows, name: str, task: Task | None) -> Target:
             f"{rows.source}: the target {name!r} is {cells[0]!r} in every row; there is nothing to tell apart"
         )
     return Target(name, task, tuple(sorted(classes, key=_order)), whole)
-
-
-def missing_targets(rows: Rows, name: str, words: frozenset[str]) -> list[int]:
-    """The rows without a target."""
-    return [row for row, cell in enumerate(rows.columns[name]) if is_missing(cell, words)]
-
-
-def refuse_missing(rows: Rows, name: str, missing: Sequence[int]) -> None:
-    """An error that says on which lines the target is missing."""
-    if missing:
-        lines = listed((str(rows.numbers[row]) for row in missing), 5).replace(";", ",")
-        raise ValueError(
-            f"{rows.source}: the target {name!r} is missing on line {lines}; fill it in, "
-            "or say drop_missing_target=True to leave such rows out"
-        )
 
 
 def _class_name(cell: Cell, decimal: str, whole: bool) -> str:

@@ -20,6 +20,7 @@ MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none", "?")  # compared with
 Cell = str | float
 
 _DIGITS = re.compile(r"[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.][0-9]{3})+")
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
@@ -47,6 +48,16 @@ class Rows:
     def place(self, row: int) -> str:
         """Where a row came from."""
         return f"{self.source}, {self.word} {self.numbers[row]}"
+
+    def number(self, cell: Cell) -> float | None:
+        """A cell as a number with the decimal sign of the rows; None if it is text.
+
+        Where rows come from a program, text may also have a point, but for 1.000: that is a thousand to some.
+        """
+        value = number(cell, self.decimal)
+        if value is None and self.word == "row" and not _THOUSANDS.fullmatch(str(cell)):
+            return number(cell)
+        return value
 
     def subset(self, index: Iterable[int], source: str | None = None) -> Rows:
         """Only the rows at `index`."""
@@ -98,13 +109,21 @@ def is_missing(cell: Cell, words: frozenset[str]) -> bool:
     return cell.lower() in words if isinstance(cell, str) else math.isnan(cell)
 
 
-def missing_words(more: Iterable[str] = ()) -> frozenset[str]:
-    """The words for a missing value, `more` among them."""
-    return frozenset(MISSING) | {word.strip().lower() for word in more}
+def missing_words(more: Iterable[str] = (), without: Iterable[str] = ()) -> frozenset[str]:
+    """The words for a missing value, `more` among them, `without` not."""
+    more, without = ({word.strip().lower() for word in words} for words in (more, without))
+    if more & without:
+        raise ValueError(f"{sorted(more & without)} cannot be in missing and in not_missing, too")
+    if "" in without or without - set(MISSING):
+        raise ValueError(
+            f"not_missing takes words that are read as missing otherwise, {list(MISSING[1:])} in any case; "
+            f"got {sorted(without)}"
+        )
+    return (frozenset(MISSING) | more) - without
 
 
-def rows_of(raw: Any) -> Rows:
-    """A list of dicts, one per row, or a dict of columns, as rows."""
+def rows_of(raw: Any, decimal: str = ".") -> Rows:
+    """A list of dicts, one per row, or a dict of columns, as rows; `decimal` is the sign of numbers that are text."""
     if isinstance(raw, Mapping):
         columns = {str(name): _column(name, cells) for name, cells in raw.items()}
         lengths = {name: len(cells) for name, cells in columns.items()}
@@ -120,7 +139,7 @@ def rows_of(raw: Any) -> Rows:
         )
     if count == 0:
         raise ValueError("the table has no rows")
-    return Rows("the table", columns, list(range(count)), "row")
+    return Rows("the table", columns, list(range(count)), "row", decimal)
 
 
 def is_path(raw: Any) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bnn.data.stored import stored_fields
 from bnn.data.tables.column_kinds import learned_column
-from bnn.data.tables.columns import UNKNOWN, Column, column_from_dict
+from bnn.data.tables.columns import UNKNOWN, Column, NumberColumn, column_from_dict
 from bnn.data.tables.rows import Rows, is_path, missing_words, rows_of
 from bnn.data.tables.rows_csv import read_csv
 from bnn.record import listed
@@ -28,6 +28,8 @@ class Reading:
         missing: words for a missing value, beside the usual ones.
         unknown: what a category means that training never showed: "warn" (none of them) or "error".
         delimiter, decimal, encoding: of CSV files; None finds out.
+        not_missing: words that are no missing values after all, except in columns of numbers.
+        text_decimal: the decimal sign of numbers that are text, in rows that are no file: that of the training file.
     """
 
     missing: tuple[str, ...] = ()
@@ -35,21 +37,35 @@ class Reading:
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8-sig"
+    not_missing: tuple[str, ...] = ()
+    text_decimal: str = "."
 
     def __post_init__(self) -> None:
         if self.unknown not in UNKNOWN:
             raise ValueError(f"unknown must be one of {UNKNOWN}, got {self.unknown!r}")
+        if self.text_decimal not in (".", ","):
+            raise ValueError(f"text_decimal must be '.' or ',', got {self.text_decimal!r}")
+        missing_words(self.missing, self.not_missing)
 
     @property
     def words(self) -> frozenset[str]:
-        """Every word for a missing value."""
+        """Every word for a missing value among categories and classes."""
+        return missing_words(self.missing, self.not_missing)
+
+    @property
+    def words_among_numbers(self) -> frozenset[str]:
+        """Every word for a missing value in a column of numbers, where "none" and its like can be nothing else."""
         return missing_words(self.missing)
+
+    def words_of(self, kind: type[Column]) -> frozenset[str]:
+        """Every word for a missing value in a column of that kind."""
+        return self.words_among_numbers if kind is NumberColumn else self.words
 
     def rows(self, raw: Any) -> Rows:
         """The rows of a CSV file, a list of dicts or a dict of columns."""
         if is_path(raw):
             return read_csv(raw, self.delimiter, self.decimal, self.encoding)
-        return rows_of(raw)
+        return rows_of(raw, self.text_decimal)
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,8 @@ class TablePreparation:
     def encode(self, rows: Rows) -> Tensor:
         """Features (N, D) of rows that are read already."""
         rows.need(column.name for column in self.columns)
-        parts = [column.encode(rows, self.reading.words, self.reading.unknown) for column in self.columns]
+        reading = self.reading
+        parts = [column.encode(rows, reading.words_of(type(column)), reading.unknown) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,21 +118,25 @@ class TablePreparation:
             "delimiter": reading.delimiter,
             "decimal": reading.decimal,
             "encoding": reading.encoding,
+            "not_missing": list(reading.not_missing),
+            "text_decimal": reading.text_decimal,
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> TablePreparation:
         """As `to_dict` stored it."""
         text = (str, type(None))
-        types: dict[str, Any] = {"columns": list, "missing": list, "unknown": str}
-        read = stored_fields(stored, "table", **types, delimiter=text, decimal=text, encoding=str)
+        types: dict[str, Any] = {"columns": list, "missing": list, "not_missing": list, "unknown": str}
+        types |= {"delimiter": text, "decimal": text, "encoding": str, "text_decimal": str}
+        read = stored_fields(stored, "table", **types)
         columns = tuple(column_from_dict(column) for column in read.pop("columns"))
-        return cls(columns, Reading(**read | {"missing": tuple(map(str, read["missing"]))}))
+        words = {name: tuple(map(str, read[name])) for name in ("missing", "not_missing")}
+        return cls(columns, Reading(**read | words))
 
 
 def learned(rows: Rows, kinds: Mapping[str, type[Column]], reading: Reading) -> TablePreparation:
     """The preparation that the training part `rows` teaches; columns that never change are left out with a warning."""
-    columns = {name: learned_column(rows, name, kind, reading.words) for name, kind in kinds.items()}
+    columns = {name: learned_column(rows, name, kind, reading.words_of(kind)) for name, kind in kinds.items()}
     constant = [repr(name) for name, column in columns.items() if column is None]
     if len(constant) == len(columns):
         raise ValueError(f"{rows.source}: no column to predict from changes in the training part: {listed(constant)}")

@@ -10,17 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnn import likelihoods
 from bnn.ensemble import Ensemble
 from bnn.extras import need
-from bnn.likelihoods.base import per_datum
+from bnn.lightning.scores import Scores
 from bnn.nn.base import BayesianLayer
 from bnn.nn.options import check_size
 from bnn.objective import ELBO
 from bnn.prediction import draws, predict
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import derived
-from bnn.train.tally import Tally
 
 _lightning = need("lightning.pytorch", "train")
 
@@ -87,7 +85,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
             split=plan.split,
         )
         self.validation_samples, self.prediction_samples = validation_samples, prediction_samples
-        self._scores = _Scores()
+        self._scores = Scores()
 
     @property
     def net(self) -> nn.Module:
@@ -138,7 +136,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
 
     def on_validation_epoch_start(self) -> None:
         """Starts counting."""
-        self._scores = _Scores()
+        self._scores = Scores()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Adds a batch to the scores."""
@@ -153,7 +151,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
 
     def on_test_epoch_start(self) -> None:
         """Starts counting."""
-        self._scores = _Scores()
+        self._scores = Scores()
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Adds a batch to the scores."""
@@ -167,44 +165,13 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         values = self._scores.values()
         if self.trainer.world_size > 1:
             values = self.trainer.strategy.reduce(values.to(self.device), reduce_op="sum").cpu()
-        self.log_dict({f"{name}_{key}": value for key, value in _Scores.summary(values).items()})
+        self.log_dict({f"{name}_{key}": value for key, value in Scores.summary(values).items()})
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
         """What `bnn.predict` says about the inputs of a batch."""
         x = _pair(batch)[0] if isinstance(batch, tuple | list) and len(batch) > 1 else batch
-        x = x[0] if isinstance(x, tuple | list) and len(x) == 1 else x
         samples = _samples(self.net, self.prediction_samples)
         return predict(self.net, x, samples, self.elbo.likelihood)
-
-
-class _Scores:
-    """Sums over held-out data that add up over batches and processes."""
-
-    def __init__(self) -> None:
-        self.tally, self.nll, self.count = Tally(), 0.0, 0
-
-    def add(self, likelihood: Any, outputs: Tensor, y: Any) -> None:
-        """Adds the K outputs (K, N, ...) for targets y."""
-        each = torch.stack([torch.atleast_1d(per_datum(likelihood(output, y))) for output in outputs]).double()
-        self.nll += float((math.log(len(each)) - (-each).logsumexp(0)).sum())
-        self.count += each.shape[1]
-        if isinstance(likelihood, likelihoods.Categorical):
-            probs = outputs.float().softmax(2).mean(0)
-            self.tally.add_outputs(likelihood, [(probs.clamp(min=torch.finfo(probs.dtype).tiny).log(), y)])
-        elif isinstance(likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian):
-            self.tally.add_outputs(likelihood, [(outputs.mean(0), y)])
-
-    def values(self) -> Tensor:
-        """All sums as one tensor."""
-        return torch.cat([torch.tensor([self.nll, self.count], dtype=torch.double), self.tally.values])
-
-    @staticmethod
-    def summary(values: Tensor) -> dict[str, float]:
-        """NLL, and accuracy and ECE, or RMSE, from such sums."""
-        tally = Tally()
-        tally.values = values[2:]
-        quality = {name: value for name, value in tally.summary().items() if name in ("accuracy", "ece", "rmse")}
-        return {"nll": float(values[0] / values[1]), **quality}
 
 
 def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
