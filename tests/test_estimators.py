@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,6 +282,14 @@ def test_other_refusals() -> None:
         BayesianRegressor(noise="loud").fit(x, x[:, 0])
     with pytest.raises(ValueError, match="level must"):
         BayesianRegressor(hidden=(2,), epochs=1).fit(x, x[:, 0]).predict_dist(x, level=90)
+
+
+def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("bnn.estimators")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(ImportError, match=r'needs scikit-learn: pip install "bayesianize\[sklearn\]"'):
+        _ = bnn.BayesianClassifier
 
 
 def test_data_frames_bring_names() -> None:

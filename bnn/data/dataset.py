@@ -161,7 +161,7 @@ def _floating(values: Numbers) -> Tensor:
     """As a tensor of a floating type: its own, or float64 where `values` have none."""
     if isinstance(values, Tensor):
         return values if values.is_floating_point() else values.double()
-    array = np.array(values)
+    array = np.array(values, order="C")  # a copy, which may be written to
     return torch.from_numpy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
 
 

@@ -1,8 +1,7 @@
-"""Which inputs are scored: the forms in which `bnn.evaluate` takes data, and inputs from elsewhere."""
+"""Which inputs are scored: the forms in which `bnn.evaluate` takes data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from bnn.data import ood as named_ood
 from bnn.data.dataset import Data, Part
 
 
@@ -67,51 +65,3 @@ def as_tensor(value: Any, name: str) -> Tensor:
         raise TypeError(f"{name} must hold numbers, got {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))
     return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
-
-
-def ood_parts(ood: Any, data: Any, like: Part) -> dict[str, Part]:
-    """Inputs from elsewhere by name, checked to have the shape of the scored inputs."""
-    if ood is None:
-        return {}
-    found = {name: _ood_part(name, value, data, like) for name, value in _named(ood).items()}
-    if not found:
-        raise ValueError("ood is empty: name a data set, or leave it out")
-    expected = tuple(like.inputs(slice(0, 1)).shape[1:])
-    for name, part in found.items():
-        if len(part) == 0:
-            raise ValueError(f"ood {name!r} is empty")
-        got = tuple(part.inputs(slice(0, 1)).shape[1:])
-        if got != expected:
-            raise ValueError(f"inputs of ood {name!r} have shape {got}, expected {expected} as the data's have")
-    return found
-
-
-def _named(ood: Any) -> dict[str, Any]:
-    if isinstance(ood, Mapping):
-        return {str(name): value for name, value in ood.items()}
-    if isinstance(ood, str):
-        return {ood: ood}
-    if isinstance(ood, list | tuple) and all(isinstance(one, str) for one in ood):
-        return {one: one for one in ood}
-    if isinstance(ood, list | tuple):
-        raise TypeError("a list in ood= holds names of data sets; give others a name: ood={'mine': part, ...}")
-    return {"ood": ood}
-
-
-def _ood_part(name: str, value: Any, data: Any, like: Part) -> Part:
-    if isinstance(value, Part):
-        return value
-    if isinstance(value, str):
-        if not isinstance(data, Data):
-            raise TypeError(
-                f"ood {value!r} by name is made like a bnn.data.Data, and data is a {type(data).__name__}; pass a "
-                "Part, or a tensor of inputs"
-            )
-        return named_ood(value, like=data)
-    if isinstance(value, Tensor | np.ndarray):
-        x = as_tensor(value, f"ood {name!r}")
-        stored = x.dtype == torch.uint8 and like.x.dtype == torch.uint8  # as the data's, so they are prepared alike
-        return Part(x, None, like.prepare if stored else None)
-    raise TypeError(
-        f"ood {name!r} must be the name of a data set, a Part, or a tensor of inputs; got {type(value).__name__}"
-    )

@@ -8,7 +8,8 @@ from typing import Any
 from bnn import likelihoods
 from bnn.data.dataset import Data, Part
 from bnn.evaluation import corruptions as corrupted
-from bnn.evaluation.parts import ood_parts, scored_part, validation_part
+from bnn.evaluation.outside import ood_parts
+from bnn.evaluation.parts import scored_part, validation_part
 
 
 @dataclass(frozen=True)

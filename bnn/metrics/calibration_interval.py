@@ -69,6 +69,7 @@ def _noise(gaps: BinGaps, measured: Floats, n: int, resamples: int, seed: int) -
     rng = np.random.default_rng(seed)
     rows, parts = max(1, CHUNK // n), []
     for start in range(0, resamples, rows):
-        signs = 2.0 * rng.integers(2, size=(min(rows, resamples - start), n), dtype=np.int8) - 1
+        ones = rng.integers(2, size=(min(rows, resamples - start), n), dtype=np.int8)
+        signs = 2 * ones.astype(np.float64) - 1
         parts.append(gaps.of(signs) - signs.mean(axis=1)[:, None] * measured)
     return np.concatenate(parts)

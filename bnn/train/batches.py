@@ -203,7 +203,7 @@ def source_of(data: Any, batch_size: int, num_data: int | None = None, workers: 
         return InMemory(_with_targets(data), None, batch_size, least)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], tuple):
         return InMemory(_with_targets(Part(_tensor("x", data[0]), _tensor("y", data[1]))), None, batch_size, least)
-    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset) and hasattr(data, "__len__"):
         return FromDataset(data, batch_size, workers, least)
     raise TypeError(
         "data must be a bnn.data.Data, a pair (x, y) of tensors or arrays, a torch Dataset with a length, or a "

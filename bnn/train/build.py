@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,15 +20,26 @@ def build_data(description: dict[str, Any]) -> Any:
     """The data set that {"name" | "csv" | "folder" | "arrays": ..., option: value} describes."""
     from bnn import data
 
+    readers = {"name": data.load, "csv": data.csv, "folder": data.folder, "arrays": data.arrays}
     options = dict(description)
-    if "name" in options:
-        return data.load(options.pop("name"), **options)
-    if "csv" in options:
-        return data.csv(options.pop("csv"), **options)
-    if "folder" in options:
-        return data.folder(options.pop("folder"), **options)
-    path = options.pop("arrays")
-    return data.arrays(*(path if isinstance(path, list | tuple) else [path]), **options)
+    kind = next(kind for kind in readers if kind in options)
+    where = options.pop(kind)
+    read: Any = readers[kind]
+    if kind != "name":  # bnn.data.load checks its own
+        _check_options(kind, read, options)
+    return read(*(where if isinstance(where, list | tuple) else [where]), **options)
+
+
+def _check_options(kind: str, read: Any, options: dict[str, Any]) -> None:
+    """Raises ValueError for an option that the reader of the data does not have, or one that it needs."""
+    known = inspect.signature(read).parameters
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"data: {kind} has no option {name!r}{hint}; it has {list(known)[1:]}")
+    if kind == "csv" and "target" not in options:
+        raise ValueError('data: csv needs "target", the name of the column to predict')
 
 
 def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features: int) -> nn.Module:

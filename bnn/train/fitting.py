@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from bnn import likelihoods
 from bnn.data.dataset import Data
@@ -59,7 +60,8 @@ def fit(
         net: a converted network, a plain one, or an `Ensemble`, whose members train together.
         data: a `bnn.data.Data`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a `DataLoader`.
         likelihood: as for `bnn.ELBO`; None: "categorical" for classes (integer targets), else "gaussian", whose noise
-            is learned: `history.likelihood` is what `bnn.predict` needs then.
+            is learned: `history.likelihood` is what `bnn.predict` needs then. A `Dataset` or `DataLoader` does not say
+            what its targets are, so there it is needed.
         validation: held-out data, in any of these forms, scored after every epoch by `validation_samples` draws; None:
             the validation part of a `Data`, if it has one.
         schedule: a `Schedule`; or give its fields as keywords: `epochs=10, batch_size=100, optimiser="adam", lr=1e-3,
@@ -99,6 +101,8 @@ def fit(
     """
     check_network(net)
     plan = _schedule(schedule, options)
+    if isinstance(data, DataLoader) and "batch_size" in options:
+        raise ValueError("a DataLoader has a batch size already: leave batch_size out, or pass its dataset instead")
     check_size("validation_samples", validation_samples)
     check_positive("save_every", save_every, zero=True)
     if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool) or abs(seed) >= 2**63):

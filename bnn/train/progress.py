@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bnn.extras import need
+
 SHOWN = (
     "data",
     "kl_u",
@@ -84,15 +86,12 @@ def described(numbers: dict[str, Any]) -> str:
 
 
 def _rich_bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
+    rich, console = need("rich.progress", "train"), need("rich.console", "train")
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("epoch {task.completed:.1f}/{task.total:.0f}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[numbers]}"),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=20),
+        rich.TextColumn("epoch {task.completed:.1f}/{task.total:.0f}"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[numbers]}"),
     )
-    return RichProgress(*columns, console=Console(stderr=True))
+    return rich.Progress(*columns, console=console.Console(stderr=True))

@@ -101,7 +101,8 @@ class Recipe:
         return self.method["inference"] != PLAIN
 
     def but(self, **changes: Any) -> Self:
-        """The same recipe with other values; `schedule` and `pretrain` may be dicts of the fields to change.
+        """The same recipe with other values; `schedule` and `pretrain` may be dicts of the fields to change, `data`,
+        `net` and `method` are replaced.
 
         >>> Recipe({"name": "digits"}, {"name": "fcn"}).but(schedule={"epochs": 3}).schedule.epochs
         3
@@ -141,12 +142,12 @@ class Recipe:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """From a .json or .toml file; errors name the file."""
+        """From a .json or .toml file; errors name the file, and files it names are looked for beside it."""
         path = os.fspath(path)
         if not os.path.exists(path):
             raise FileNotFoundError(f"no recipe {path}: there is no such file; expected a .json or .toml file")
         try:
-            return cls.from_dict(_read(path))
+            return cls.from_dict(_from_here(_read(path), os.path.dirname(os.path.abspath(path))))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -176,6 +177,20 @@ def _check_names(values: Mapping[str, Any]) -> None:
 def _nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(str(name), known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _from_here(values: Any, folder: str) -> Any:
+    """Relative paths of data and weights, taken from the recipe's own folder where there is such a file."""
+    if not isinstance(values, dict):
+        return values
+    beside = dict(values)
+    data = dict(beside["data"]) if isinstance(beside.get("data"), dict) else {}
+    for kind in ("csv", "folder", "arrays", "test"):
+        if isinstance(data.get(kind), str) and os.path.exists(os.path.join(folder, data[kind])):
+            data[kind] = os.path.join(folder, data[kind])
+    if isinstance(beside.get("weights"), str) and os.path.exists(os.path.join(folder, beside["weights"])):
+        beside["weights"] = os.path.join(folder, beside["weights"])
+    return beside | ({"data": data} if data else {})
 
 
 def _read(path: str) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OPTIMISERS = ["adam", "sgd"]
+ELSEWHERE = {"learning_rate": "lr", "optimizer": "optimiser", "num_epochs": "epochs", "grad_clip": "clip"}
 EXTENDABLE = ["epochs", "patience"]  # what may differ when a run goes on: more epochs, another patience
 
 
@@ -74,6 +75,9 @@ class Schedule(Options):
     @classmethod
     def of(cls, options: dict[str, Any]) -> Self:
         """From keyword arguments; an unknown name is a TypeError that lists the known ones."""
+        for name in options:
+            if name in ELSEWHERE:
+                raise TypeError(f"unknown option {name!r} for 'bnn.fit'; it is called {ELSEWHERE[name]!r} here")
         return cls.parse("bnn.fit", options)
 
     def rate(self, epoch: int) -> float:

@@ -285,7 +285,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a class that is a word for nothing": (
         NUMBERS + "1,2,none\n3,4,none\n",
         {"drop_missing_target": True},
-        r"the target 'y' is 'none' on line 22, 23, .*if it is a class, say not_missing=\['none'\]; .*missing=\['none'\]",
+        r"the target 'y' is 'none' on line 22, 23, .*if it is a class, say not_missing=\['none'\]; .* missing=\['no",
     ),
     "a class of numbers that is a word for nothing": (
         "a,y\n" + "".join(f"{2 * i},{i % 2}\n" for i in range(20)) + "1,None\n",
@@ -322,7 +322,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "dates": (
         "day,b,y\n" + "".join(f"2024-01-{i + 1:02},{i // 2},{'uv'[i % 2]}\n" for i in range(12)),
         {},
-        r"'day' holds text \('2024-01-01'\) with 12 different values in 12 rows.*drop=\['day'\], make numbers of the date",
+        r"'day' holds text \('2024-01-01'\) with 12 different values in 12 rows.*drop=\['day'\], make numbers of ",
     ),
     "no targets": ("a,y\n1,\n2,\n", {"drop_missing_target": True}, "the target 'y' is missing in every row"),
     "one class": (NUMBERS.replace("v", "u"), {}, "the target 'y' is 'u' in every row"),
@@ -439,7 +439,7 @@ def test_no_warning_of_numbers_that_only_resemble_row_numbers(tmp_path: pathlib.
     columns = {"gap": [*range(19), 20], "twice": [*range(19), 18], "gone": [*range(19), ""], "half": range(20)}
     columns["half"] = [i + 0.5 for i in range(20)]
     rows = [{name: cells[i] for name, cells in columns.items()} | {"y": i + 0.5} for i in range(20)]
-    assert csv(table(tmp_path, rows), "y", validation=None).in_shape == (5,)  # warnings are errors here
+    assert csv(table(tmp_path, rows), "y", test=None, validation=None).in_shape == (5,)  # warnings are errors here
 
 
 def test_test_rows_that_training_knows_are_counted(tmp_path: pathlib.Path) -> None:
@@ -462,7 +462,7 @@ def test_what_differs_by_rounding_alone_is_constant(tmp_path: pathlib.Path) -> N
     assert data.preparation.features == ("a", "a is missing", "b")
     assert data.train.x[:, 0].abs().max() < 1e-6
     flat = [row | {"y": row["a"]} for row in rows]
-    with pytest.raises(ValueError, match="the target 'y' is 0.1 in all of the training part"):
+    with pytest.raises(ValueError, match=r"the target 'y' is 0\.1 in all of the training part"):
         csv(table(tmp_path, flat), "y", drop=["a"], test=None, validation=None)
 
 
@@ -476,10 +476,10 @@ def test_text_of_new_rows_may_have_the_decimal_sign_of_training(tmp_path: pathli
     want = prepare([{"size": 100.5}] * 2)
     assert torch.equal(prepare([{"size": "100,5"}, {"size": "100.5"}]), want)
     assert torch.equal(prepare({"size": ["100,5", 100.5]}), want)
-    with pytest.raises(ValueError, match="row 0: '1.000' in column 'size', which holds numbers with ',' for a decimal"):
+    with pytest.raises(ValueError, match=r"row 0: '1\.000' in column 'size', which holds numbers with ',' for a de"):
         prepare([{"size": "1.000"}])
     points = csv(write(tmp_path, text.replace(",", ".")), "y").preparation
-    with pytest.raises(ValueError, match="row 0: '100,5' in column 'size', which holds numbers$"):
+    with pytest.raises(ValueError, match=r"row 0: '100,5' in column 'size', which holds numbers$"):
         points([{"size": "100,5"}])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import bnn
 
@@ -40,6 +41,8 @@ def blobs(n: int = 30, seed: int = 1) -> tuple[Tensor, Tensor]:
 def run(net: nn.Module, data: Any = None, **options: Any) -> Any:
     """`bnn.fit` without a word, on `blobs` unless told otherwise."""
     defaults = {"epochs": 2, "batch_size": 10, "seed": 7, "tensorboard": False, "progress": False}
+    if isinstance(data, DataLoader):
+        del defaults["batch_size"]
     return bnn.fit(net, blobs() if data is None else data, **(defaults | options))
 
 

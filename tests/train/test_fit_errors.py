@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_training(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"learning_rate": 1}, TypeError, "unknown option 'learning_rate'.*for 'bnn.fit'; expected some of"),
+        ({"learning_rate": 1}, TypeError, "unknown option 'learning_rate' for 'bnn.fit'; it is called 'lr' here"),
         ({"epoch": 1}, TypeError, r"unknown option 'epoch' \(did you mean 'epochs'\?\)"),
         ({"optimiser": "adamw"}, ValueError, r"unknown optimiser 'adamw'; expected one of \['adam', 'sgd'\]"),
         ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, got 0"),

@@ -56,7 +56,7 @@ class FolderPreparation:
         """Inputs (N, C, H, W) of image files, of all images in a folder, or of uint8 images (N, C, H, W)."""
         shape = (self.channels, *self.size)
         if isinstance(raw, np.ndarray):
-            raw = torch.from_numpy(np.ascontiguousarray(raw))
+            raw = torch.from_numpy(np.array(raw, order="C"))
         if not isinstance(raw, Tensor):
             files = self.files(raw)
             raw = torch.zeros(len(files), *shape, dtype=torch.uint8)
