@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -14,6 +15,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from helpers import FAMILIES, Family
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -588,12 +590,76 @@ def test_regression_needs_its_noise() -> None:
 def test_ood_that_does_not_fit() -> None:
     net, (x, y), data = mlp(), blobs(), images()
     fails(ValueError, r"ood 'wide' have shape \(5,\), expected \(4,\)", net, (x, y), ood={"wide": torch.randn(3, 5)})
-    fails(ValueError, "did you mean 'svhn'", image_net(), data, ood="svnh")
+    both = "neither a folder of images nor the name of a data set.*did you mean 'svhn'"
+    fails(ValueError, both, image_net(), data, ood="svnh")
+    fails(ValueError, both, net, (x, y), ood="svnh")
     fails(TypeError, "by name", net, (x, y), ood="svhn")
     fails(TypeError, "give others a name", net, (x, y), ood=[torch.randn(3, 4)])
     fails(TypeError, "got int", net, (x, y), ood={"a": 3})
     fails(ValueError, "ood is empty", net, (x, y), ood={})
     fails(ValueError, "ood 'a' is empty", net, (x, y), ood={"a": x[:0]})
+
+
+def saved_images(folder: pathlib.Path, sizes: list[tuple[int, int]], mode: str = "RGB") -> pathlib.Path:
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(len(sizes))
+    for i, (height, width) in enumerate(sizes):
+        pixels = rng.integers(256, size=(height, width) if mode == "L" else (height, width, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+def test_ood_from_a_folder_of_images(tmp_path: pathlib.Path) -> None:
+    """As the data's own preparation reads them, and for data that came otherwise in their shape."""
+    for name in ("cat", "dog"):
+        saved_images(tmp_path / "pets" / name, [(6, 6)] * 10)
+    loose = saved_images(tmp_path / "loose", [(6, 6), (9, 12), (6, 6)])
+    data = bnn.data.folder(tmp_path / "pets", size=6, validation=None)
+    assert data.preparation is not None
+    net = nn.Sequential(nn.Flatten(), *mlp(2, 108))
+    want = bnn.evaluate(net, data, ood={"loose": data.preparation(loose)}, **FEW).ood["loose"]
+    for ood in (str(loose), loose, [loose]):
+        assert bnn.evaluate(net, data, ood=ood, **FEW).ood == {str(loose): want}
+    assert bnn.evaluate(net, data.test, ood={"mine": loose}, **FEW).ood == {"mine": want}
+    grey = bnn.evaluate(image_net(), images(), ood=loose, **FEW)  # colours averaged
+    assert grey.ood[str(loose)].inputs == 3
+    fails(ValueError, r"no images as they are stored.*float32 \(60, 4\)", mlp(), blobs(), ood=loose)
+    (tmp_path / "none").mkdir()
+    fails(ValueError, "none' is a folder without images", net, data, ood=tmp_path / "none")
+
+
+def test_ood_from_other_data() -> None:
+    """The test part, else the training part; images are scaled as the network's own are, not as the others'."""
+    net, data = image_net(), images()
+    x = torch.randint(256, (8, 1, 6, 6), dtype=torch.uint8)
+    y = torch.arange(8) % 2
+    other = Data("other", "classification", Part(x[:3], y[:3], lambda x: x.float()), classes=("a", "b"))
+    want = bnn.evaluate(net, data, ood={"other": x[:3]}, **FEW).ood
+    assert bnn.evaluate(net, data, ood=other, **FEW).ood == want
+    tested = dataclasses.replace(other, test=Part(x, y))
+    assert bnn.evaluate(net, data, ood={"all": tested}, **FEW).ood["all"].inputs == 8
+    wide = Data("wide", "classification", Part(torch.randn(4, 5), torch.arange(4) % 2), classes=("a", "b"))
+    fails(ValueError, r"ood 'wide' have shape \(5,\), expected \(4,\)", mlp(), blobs(), ood=wide)
+
+
+def test_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "INPUTS", 20)  # counted over chunks
+    net, (x, y) = mlp(), blobs()
+    holes = x.clone()
+    holes[[3, 30, 59], [0, 1, 2]] = math.nan
+    fails(ValueError, r"3 of 60 rows of the inputs \(test\) hold NaN", net, (holes, y), batch_size=10)
+    fails(ValueError, r"3 of 60 rows of the inputs \(far\) hold NaN", net, (x, y), ood={"far": holes}, batch_size=10)
+    huge = x.clone()
+    huge[[1, 2]] = math.inf
+    fails(ValueError, r"predictions for 2 of 60 rows \(test\) are NaN or infinite", net, (huge, y), batch_size=10)
+    with torch.no_grad():
+        net[2].bias.fill_(math.nan)
+    fails(ValueError, r"predictions for 60 of 60 rows \(test\) are NaN", net, (x, y))
+    real = mlp(2)
+    with torch.no_grad():
+        real[2].weight.fill_(math.nan)
+    noise = bnn.likelihoods.Gaussian(sd=0.5)
+    fails(ValueError, r"predictions for 30 of 30 rows \(test\) are NaN", real, regression(), likelihood=noise)
 
 
 def test_corruptions_need_stored_images() -> None:

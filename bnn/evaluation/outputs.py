@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bnn import likelihoods
 from bnn.data.dataset import Part, TargetScale
+from bnn.evaluation.finite import NotFinite
 from bnn.prediction import predict
 
 INPUT_BYTES = 2**28  # of prepared inputs held at a time
@@ -56,16 +57,24 @@ class Predictor:
     target: TargetScale | None = None
 
     def __call__(
-        self, part: Part, change: Change | None = None, advance: Callable[[int], None] = lambda inputs: None
+        self,
+        part: Part,
+        change: Change | None = None,
+        advance: Callable[[int], None] = lambda inputs: None,
+        what: str = "test",
     ) -> Outputs:
-        """The predictions for all of `part`, whose stored inputs `change` alters first."""
+        """The predictions for all of `part`, whose stored inputs `change` alters first; errors call it `what`."""
         found = []
+        wrong = NotFinite(what, len(part))
         for rows in self._chunks(part):
             chunk = part.subset(rows)
             if change is not None:
                 chunk = replace(chunk, x=change(chunk.x, rows.start))
-            found.append(self._predict(chunk.inputs()))
+            x = chunk.inputs()
+            found.append(self._predict(x))
+            wrong.count(x, found[-1].centre, found[-1].total)
             advance(len(chunk))
+        wrong.check()
         return joined(found)
 
     def _chunks(self, part: Part) -> Iterator[slice]:

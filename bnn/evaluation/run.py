@@ -40,15 +40,16 @@ def evaluate(
 ) -> Evaluation:
     """Everything that is known about `net` on `data`, as one data structure.
 
-    Predictions are those of `bnn.predict` with this seed; the same draws serve all sets. The network is left in the
-    mode it was in, and torch's global generator as it was.
+    Predictions are those of `bnn.predict` with `generator=torch.Generator().manual_seed(seed)`; the same draws serve
+    all sets. The network is left in the mode it was in, and torch's global generator as it was.
 
     Args:
         net: a converted network, an `Ensemble`, or a plain network, which runs once.
         data: a `bnn.data.Data`, whose test part is scored, a `Part`, a pair (x, y) of tensors or arrays, a torch
             `Dataset` of pairs, or a `DataLoader`.
-        ood: inputs from elsewhere: the name of a data set (see `bnn.data.ood`), a `Part`, a tensor of inputs as the
-            network takes them, a list of names, or a dict of any of these.
+        ood: inputs from elsewhere: the name of a data set (see `bnn.data.ood`), a folder of images (needs no classes),
+            a `Data` (its test part, else its training part), a `Part`, a tensor of inputs as the network takes them, a
+            list of names and folders, or a dict of any of these.
         corruptions: of images: True or "all" (15 kinds, 5 severities), kinds, severities, or a dict kind -> severities.
         samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike.
         likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was
@@ -56,7 +57,7 @@ def evaluate(
         validation: what the temperature is learned on; None: the validation part of a `Data`, if it has one.
         batch_size: inputs that run at a time.
         seed: of the draws, the corruptions and the resamples.
-        resamples: of the bootstrap intervals.
+        resamples: of the intervals (see `bnn.metrics.bootstrap`).
         bins: of the calibration errors.
         progress: None shows a bar on terminals; True lines elsewhere, too; False nothing.
 
@@ -129,7 +130,7 @@ class _Evaluating:
 
     def _predict(self, what: str, part: Part, change: Change | None = None) -> Outputs:
         self.advance(what, 0)
-        return self.predictor(part, change, lambda inputs: self.advance(what, inputs))
+        return self.predictor(part, change, lambda inputs: self.advance(what, inputs), what)
 
     def _targets(self, outputs: Outputs, part: Part, real: bool) -> Array:
         assert part.y is not None
