@@ -45,12 +45,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--out", default="runs/ours")
     parser.add_argument("--result", default=None, help="the JSON; <out>/results.json by default")
+    parser.add_argument("--first", type=int, default=None, help="only the first so many images of each part")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     kind = "digits-" if args.digits else ""
     data, rows = None, []
     for name in args.only:
         recipe = started(Recipe.preset(f"ours/{kind}{name}").but(seed=args.seed), args.out)
+        recipe = recipe if args.first is None else recipe.but(data={**recipe.data, "first": args.first})
         data = data or bnn.data.load(**recipe.data)
         outcome = run_recipe(recipe, folder(args.out, name, args.seed), data=data, tensorboard=False, progress=True)
         evaluation = bnn.evaluate(
@@ -59,7 +61,9 @@ def main() -> None:
         print(f"\n## {recipe.name}: {recipe.about}\n{evaluation}", flush=True)
         rows.append(row(name, evaluation, bnn.parameter_count(outcome.net)))
         with open(args.result or os.path.join(args.out, "results.json"), "w", encoding="utf-8") as file:
-            json.dump({"torch": torch.__version__, "seed": args.seed, "rows": rows}, file, indent=1)
+            json.dump(
+                {"torch": torch.__version__, "seed": args.seed, "first": args.first, "rows": rows}, file, indent=1
+            )
 
 
 if __name__ == "__main__":
