@@ -127,6 +127,8 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         rows, targets = (torch.from_numpy(z).float() for z in (self.x_scale_.scaled(X), self.y_scale_.scaled(y)))
         data = Data("X, y", "regression", Part(rows, targets))
         self._train(data, self._out_features(), self._likelihood())
+        if isinstance(self.likelihood_, TargetNoise):
+            self.likelihood_.refit_(self._draws(X), targets.double())
         return self
 
     def predict(self, X: Any) -> Floats:

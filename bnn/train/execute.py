@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +25,10 @@ from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
+from bnn.train.run import DivergenceError
 from bnn.train.seeds import derived, own_randomness, seed_everything
 
+LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "schedule.epochs", "schedule.patience")
 BUILD, MEMBER, REFRESH = 10, 11, 12  # what a derived seed is for
 
@@ -46,6 +50,7 @@ def run_recipe(
     likelihood = likelihoods.get(recipe.likelihood or ("categorical" if data.task == "classification" else "gaussian"))
     outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
     net = _built(recipe, data, outputs)
+    _check_stages(recipe, net, data)
     settings = {"likelihood": likelihood, **settings}
     if recipe.pretrain is not None:
         _train_plain(recipe, net, data, recipe.pretrain, _inside(folder, "pretrain"), settings)
@@ -58,9 +63,30 @@ def run_recipe(
         chosen, candidates = recipe, None
     more = {"recipe": chosen, "history": history, "candidates": candidates}
     outcome = Outcome.of(net, data, history.likelihood, outputs, **more)
-    if folder is not None:
+    if folder is not None and _first_process():
         outcome.write(folder)
     return outcome
+
+
+def _check_stages(recipe: Recipe, net: nn.Module, data: Data) -> None:
+    """Finds a mistake in a later stage before hours go into an earlier one."""
+    schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
+    if data.validation is None and any(one.patience is not None for one in schedules):
+        raise ValueError('patience needs validation data: data = {..., "validation": 0.1}')
+    if data.validation is None and recipe.kl_weights:
+        raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
+    if recipe.bayesian and recipe.pretrain is not None:
+        with own_randomness(torch.device("cpu")), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again when it is done
+            trial = copy.deepcopy(net)
+            bayesianize_(trial, **recipe.method)
+            if recipe.global_inducing is not None:
+                register_global_inducing_weights_(trial, **recipe.global_inducing)
+
+
+def _first_process() -> bool:
+    """Whether this is the only process, or the first of several."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
@@ -80,12 +106,19 @@ def _train_plain(
     """Maximum likelihood: together, or every member of an ensemble alone with its own seed."""
     if not isinstance(net, Ensemble) or recipe.together:
         return fit(net, data, schedule=schedule, seed=recipe.seed, out=folder, **settings)
-    history = History()
+    histories = []
     for i, member in enumerate(net.members):
         own = settings | {"likelihood": copy.deepcopy(settings["likelihood"])}
         seed, place = derived(recipe.seed, MEMBER, i), _inside(folder, f"member{i}")
-        history = fit(member, data, schedule=schedule, seed=seed, out=place, **own)
-    return history
+        histories.append(fit(member, data, schedule=schedule, seed=seed, out=place, **own))
+    return replace(histories[-1], likelihood=_shared([one.likelihood for one in histories]))
+
+
+def _shared(noises: list[Any]) -> Any:
+    """One likelihood for all members: their mean variance, where they have learned a noise each."""
+    if not isinstance(noises[0], likelihoods.Gaussian):
+        return noises[0]
+    return likelihoods.Gaussian(sd=sum(noise.sd().item() ** 2 for noise in noises) ** 0.5 / len(noises) ** 0.5)
 
 
 def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
@@ -105,15 +138,20 @@ def _choose(
     if not recipe.kl_weights:
         history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=_inside(folder, "train"), **settings)
         return history, None
-    if data.validation is None:
-        raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
     found: dict[str, tuple[float, History, dict[str, Tensor]]] = {}
     for weight in recipe.kl_weights:
         trained, own = copy.deepcopy(net), copy.deepcopy(settings)
         schedule = recipe.but(schedule={"kl_weight": weight}).schedule
-        history = fit(trained, data, schedule=schedule, seed=recipe.seed, out=_inside(folder, f"kl_{weight:g}"), **own)
+        place = _inside(folder, f"kl_{weight!r}")
+        try:
+            history = fit(trained, data, schedule=schedule, seed=recipe.seed, out=place, **own)
+        except DivergenceError as error:
+            warnings.warn(f"KL weight {weight:g} is left out, its training diverged: {error}", stacklevel=3)
+            continue
         epoch = history.epochs[-1 if history.best is None else history.best]
         found[repr(weight)] = (epoch["validation_nll"], history, trained.state_dict())
+    if not found:
+        raise DivergenceError(f"training diverged with every KL weight of {list(recipe.kl_weights)}: try a smaller lr")
     scores = {weight: score for weight, (score, _, _) in found.items()}
     _, history, state = found[repr(_best(scores))]
     net.load_state_dict(state)
@@ -130,7 +168,7 @@ def _inside(folder: str | None, name: str) -> str | None:
 
 def _check_folder(folder: str | None, recipe: Recipe) -> None:
     """One folder, one recipe: what is there must be of the same one."""
-    if folder is None:
+    if folder is None or not _first_process():
         return
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "recipe.json")
@@ -141,6 +179,9 @@ def _check_folder(folder: str | None, recipe: Recipe) -> None:
     with open(path, encoding="utf-8") as file:
         before = json.load(file)
     different = differences(before, json.loads(text))
+    begun = [name for name in os.listdir(folder) if name == "train" or name.startswith("kl_")]
+    if not begun:  # pretraining alone: what comes after it may still change
+        different = [one for one in different if not one.startswith(LATER)]
     if different:
         raise ValueError(f"{folder} holds a run of another recipe: {listed(different)}; give this one another folder")
     write_atomically(text.encode(), path)  # more epochs, another description

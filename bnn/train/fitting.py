@@ -79,7 +79,8 @@ def fit(
         progress: None shows a bar on terminals; True one line per epoch elsewhere, too; False nothing.
         tensorboard: None logs to it if it is installed and there is `out`.
         workers: processes that load a torch `Dataset`.
-        devices, accelerator, precision: as for Lightning's `Fabric`; by default, the device the network is on. With
+        devices, accelerator, precision: as for Lightning's `Fabric`; by default, the device the network is on
+            (precisions that end in "-true" leave the network in that type). With
             several devices the script is started once for each, as Fabric does; under `torchrun` they are its
             processes. `batch_size` counts the inputs of all of them.
         fabric: a `Fabric` of your own, launched, instead of these three.
@@ -107,7 +108,12 @@ def fit(
     check_positive("save_every", save_every, zero=True)
     if seed is not None and (not isinstance(seed, int | np.integer) or isinstance(seed, bool) or abs(seed) >= 2**63):
         raise ValueError(f"seed must be an integer below 2^63 or None, got {seed!r}")
-    source = source_of(data, plan.batch_size, num_data, workers, least=max(2, plan.samples if plan.split else 1))
+    if isinstance(data, DataLoader) and data.persistent_workers and out is not None:
+        raise ValueError(
+            "persistent workers carry their random state from epoch to epoch, so a run that goes on could not repeat "
+            "what they do: use a DataLoader with persistent_workers=False, or leave out= away"
+        )
+    source = source_of(data, plan.batch_size, num_data, workers, least=_least(net, plan))
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
     elbo = _elbo(net, source, noise, plan)
@@ -129,6 +135,12 @@ def fit(
             if folder is not None and isinstance(data, Data) and outputs and fabric.is_global_zero:
                 Outcome.of(net, data, elbo.likelihood, outputs).write(folder)
     return history
+
+
+def _least(net: nn.Module, plan: Schedule) -> int:
+    """Inputs that a step needs: BatchNorm cannot normalise a single one, and `split` shares them out."""
+    norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in net.modules())
+    return (2 if norms else 1) * (plan.samples if plan.split else 1)
 
 
 def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
@@ -178,5 +190,10 @@ def _folder(out: str | os.PathLike[str] | None, resume: bool) -> str | None:
         raise NotADirectoryError(f"out={folder!r} is a file; expected a folder for the run")
     if not resume and os.path.isdir(folder) and any(name.startswith("checkpoint.") for name in os.listdir(folder)):
         raise FileExistsError(f"{folder} holds a run already: choose another folder, or go on with it (resume=True)")
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"cannot make the folder out={folder!r}: {error.strerror}; choose another"
+        ) from error
     return folder

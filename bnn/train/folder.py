@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 from collections.abc import Iterator
@@ -57,10 +58,11 @@ class RunFolder:
         try:
             yield
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             raise OSError(
                 error.errno,
                 f"cannot write to {self.root}: {error.strerror or error}; the last checkpoint there is intact: "
-                "make room and start the run again to go on from it",
+                f"{'make room' if full else 'make it writable'} and start the run again to go on from it",
             ) from error
 
     @contextlib.contextmanager
@@ -74,11 +76,30 @@ class RunFolder:
         with file:
             try:
                 _lock(file)
+                _LOCKED.add(file)
             except BlockingIOError:
                 raise RuntimeError(
                     f"another run is going on in {self.root}: wait for it, or use another folder"
                 ) from None
-            yield
+            try:
+                yield
+            finally:
+                _LOCKED.discard(file)
+
+
+_LOCKED: set[Any] = set()  # files whose lock this process has
+
+
+def _let_go() -> None:
+    """In a child, such as a loader's worker: a lock is its parent's alone, or it would outlive a killed parent."""
+    for file in _LOCKED:
+        with contextlib.suppress(OSError):
+            os.close(file.fileno())
+    _LOCKED.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _lock(file: Any) -> None:

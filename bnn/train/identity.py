@@ -58,5 +58,7 @@ def _run_differs(record: dict[str, Any], own: dict[str, Any], schedule: Schedule
         f"{name}: {record[name]} then, {own[name]} now" for name in ("likelihood", "data") if record[name] != own[name]
     ]
     if record["processes"] != own["processes"] and record["step"]:
-        different.append(f"processes: {record['processes']} then, {own['processes']} now, amid an epoch")
+        different.append(
+            f"processes: {record['processes']} then, {own['processes']} now; amid an epoch only as many can go on"
+        )
     return different

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
@@ -40,5 +41,6 @@ class Interrupts:
     def stop(self, message: str) -> None:
         """Ends the program as the signal would have, with a message."""
         if self.caught == signal.SIGTERM:
+            print(message, file=sys.stderr)
             raise SystemExit(128 + signal.SIGTERM)
         raise KeyboardInterrupt(message)

@@ -150,7 +150,7 @@ def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
         ),
         (
             "from-trained",
-            "train, convert, four more epochs",
+            "train, convert, a few more epochs",
             {"method": inducing, "pretrain": plain, "schedule": after},
         ),
         ("from-scratch", "inducing weights from the start", {"method": inducing, "schedule": scratch}),

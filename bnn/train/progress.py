@@ -87,11 +87,17 @@ def described(numbers: dict[str, Any]) -> str:
 
 def _rich_bar() -> Any:
     rich, console = need("rich.progress", "train"), need("rich.console", "train")
+    column = need("rich.table", "train").Column
+
+    def fixed(width: int) -> Any:
+        return column(no_wrap=True, min_width=width)
+
     columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(bar_width=20),
-        rich.TextColumn("epoch {task.completed:.1f}/{task.total:.0f}"),
-        rich.TimeRemainingColumn(),
-        rich.TextColumn("{task.fields[numbers]}"),
+        rich.TextColumn("epoch {task.completed:.1f}/{task.total:.0f}", table_column=fixed(12)),
+        rich.BarColumn(bar_width=12, table_column=fixed(12)),
+        rich.TimeRemainingColumn(table_column=fixed(7)),
+        rich.TextColumn(
+            "left  {task.fields[numbers]}", table_column=column(no_wrap=True, overflow="ellipsis", ratio=1)
+        ),
     )
-    return rich.Progress(*columns, console=console.Console(stderr=True))
+    return rich.Progress(*columns, console=console.Console(stderr=True), expand=True)

@@ -13,7 +13,6 @@ from bnn.nn.options import (
     Options,
     check_bool,
     check_choice,
-    check_number,
     check_positive,
     check_size,
 )
@@ -36,7 +35,7 @@ class Schedule(Options):
     """
 
     epochs: int = 10
-    batch_size: int = 100  # inputs per step, all processes together; the paper's value
+    batch_size: int = 100  # inputs per step, all processes together (at least 2 each with BatchNorm); the paper's value
     optimiser: str = "adam"
     lr: float = 1e-3
     momentum: float = 0.9  # of SGD
@@ -68,7 +67,8 @@ class Schedule(Options):
             check_positive(name, getattr(self, name), zero=True)
         check_positive("clip", self.clip, none=True)
         check_positive("scale_rate", self.scale_rate, none=True)
-        check_number("momentum", self.momentum)
+        if self.momentum >= 1:
+            raise ValueError(f"momentum must be below 1, got {self.momentum!r}")
         for name in ("cosine", "split", "function_space", "refresh_batchnorm"):
             check_bool(name, getattr(self, name))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_runs import blobs, plain_net, run, same
+from small_runs import bayesian_net, blobs, plain_net, run, same
+from torch.utils.data import DataLoader, TensorDataset
 
 import bnn
 from bnn.train import load_run
@@ -111,3 +114,37 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="another run is going on in"):
         run(torch.nn.Sequential(Nested(), plain_net()), (X, Y), out=tmp_path)
     run(plain_net(), (X, Y), out=tmp_path)  # and when it has ended, the folder is free
+
+
+def test_a_child_does_not_hold_the_lock_of_a_killed_run(tmp_path: Path) -> None:
+    """As loading processes do, which live on for some seconds."""
+    program = (
+        "import os, sys, time\n"
+        "from types import SimpleNamespace\n"
+        "from bnn.train.folder import RunFolder\n"
+        "with RunFolder(SimpleNamespace(is_global_zero=True), sys.argv[1]).alone():\n"
+        "    if os.fork() == 0:\n"
+        "        sys.stdout.close(); os.close(1)\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=False, timeout=60, check=False)
+    assert done.returncode == -9
+    run(plain_net(), (X, Y), out=tmp_path)
+
+
+def test_workers_that_keep_their_random_state_are_refused_where_a_run_may_go_on(tmp_path: Path) -> None:
+    loader = DataLoader(TensorDataset(X, Y), batch_size=10, num_workers=1, persistent_workers=True)
+    with pytest.raises(ValueError, match="persistent_workers=False, or leave out= away"):
+        run(plain_net(), loader, likelihood="categorical", out=tmp_path)
+
+
+def test_every_share_of_a_split_batch_is_enough_for_batchnorm() -> None:
+    x, y = blobs(25)
+    net = bayesian_net(q_inducing="ensemble", ensemble_size=5)
+    assert len(run(net, (x, y), batch_size=20, samples=5, split=True).epochs) == 2
+
+
+def test_batches_of_one_input() -> None:
+    assert run(plain_net(norm=False), (X, Y), batch_size=1).last["step"] == len(X)

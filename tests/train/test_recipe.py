@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bnn
-from bnn.train import Recipe, Schedule, execute, load_run, presets, run_recipe
+from bnn.train import Recipe, Schedule, build, execute, load_run, presets, run_recipe
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs" / "paper"
 TINY = Recipe(
@@ -218,3 +218,64 @@ def test_regression_keeps_its_noise(tmp_path: pathlib.Path) -> None:
     assert again.likelihood.sd().item() == pytest.approx(outcome.likelihood.sd().item(), rel=1e-5)
     assert again.target == outcome.target
     assert again.preparation([{"a": 0.5}]).shape == (1, 1)
+
+
+PRETRAINED = TINY.but(pretrain={"epochs": 1, "batch_size": 40})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": {"inference": "inducing", "inducing_row": 4}}, "unknown option 'inducing_row'"),
+        ({"method": {"inference": {"nothing*": "ffg"}}}, "nothing"),
+        ({"kl_weights": (1.0,), "data": {"name": "digits", "first": 100}}, "needs validation data"),
+        ({"schedule": {"patience": 2}, "data": {"name": "digits", "first": 100}}, "patience needs validation data"),
+    ],
+)
+def test_a_mistake_in_a_later_stage_shows_before_the_first(
+    change: dict[str, Any], message: str, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        run_recipe(PRETRAINED.but(**change), tmp_path / "run", **QUIET)
+    assert not (tmp_path / "run" / "pretrain").exists()
+
+
+def test_what_comes_after_pretraining_may_change_until_it_has_begun(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    other = PRETRAINED.but(method={**PRETRAINED.method, "inducing_rows": 5})
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "_convert", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(PRETRAINED, tmp_path / "run", **QUIET)
+    whole, again = run_recipe(other, **QUIET), run_recipe(other, tmp_path / "run", **QUIET)
+    for name, value in whole.net.state_dict().items():
+        assert torch.equal(again.net.state_dict()[name], value)
+    with pytest.raises(ValueError, match=r"method.inducing_rows was 5, is now 4"):
+        run_recipe(PRETRAINED, tmp_path / "run", **QUIET)
+
+
+def test_a_diverging_candidate_is_left_out() -> None:
+    recipe = TINY.but(kl_weights=(1e30, 1.0), schedule={"optimiser": "sgd", "lr": 1e-3})
+    with pytest.warns(UserWarning, match=r"KL weight 1e\+30 is left out, its training diverged"):
+        outcome = run_recipe(recipe, **QUIET)
+    assert list(outcome.candidates or {}) == ["1.0"]
+
+
+def test_members_trained_alone_share_the_mean_of_their_noise(tmp_path: pathlib.Path) -> None:
+    x = torch.linspace(-1, 1, 60).tolist()
+    (tmp_path / "table.csv").write_text("\n".join(["a,y", *(f"{v:.4f},{50 * v:.3f}" for v in x)]))
+    data = {"csv": str(tmp_path / "table.csv"), "target": "y"}
+    recipe = TINY.but(data=data, method={"inference": "deterministic"}, members=2, schedule={"epochs": 3, "lr": 0.05})
+    outcome = run_recipe(recipe, tmp_path / "run", **QUIET)
+    parts = [load_run(tmp_path / "run" / "train" / f"member{i}", net=member_like(outcome)) for i in range(2)]
+    expected = (sum(part.likelihood.sd().item() ** 2 for part in parts) / 2) ** 0.5
+    assert outcome.likelihood.sd().item() == pytest.approx(expected, rel=1e-5)
+    assert parts[0].likelihood.sd().item() != parts[1].likelihood.sd().item()
+
+
+def member_like(outcome: Any) -> torch.nn.Module:
+    return build.build_net(outcome.recipe.net, outcome.in_shape, outcome.out_features)
