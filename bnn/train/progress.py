@@ -11,15 +11,15 @@ from bnn.extras import need
 
 SHOWN = (
     "data",
-    "kl_u",
-    "kl_lamda",
     "accuracy",
     "ece",
     "rmse",
     "validation_nll",
     "validation_accuracy",
     "validation_ece",
+    "validation_rmse",
 )
+KL = ("kl_u", "kl_lamda")
 SHORT = {"validation_nll": "val nll", "validation_accuracy": "val acc", "validation_ece": "val ece", "accuracy": "acc"}
 PERCENT = ("accuracy", "ece", "validation_accuracy", "validation_ece")
 
@@ -75,14 +75,16 @@ def progress_of(wanted: bool | None, epochs: int, done: float = 0.0, title: str 
 def described(numbers: dict[str, Any]) -> str:
     """The numbers people watch, in one line.
 
-    >>> described({"data": 0.25, "kl_u": 0.001, "accuracy": 0.912, "epoch": 3})
-    'data 0.250  kl_u 0.001  acc 91.2%'
+    >>> described({"data": 0.25, "kl_u": 0.001, "kl_lamda": 0.2, "accuracy": 0.912, "epoch": 3})
+    'data 0.250  kl 0.001+0.200  acc 91.2%'
     """
-    shown = [(name, numbers[name]) for name in SHOWN if isinstance(numbers.get(name), int | float)]
-    return "  ".join(
-        f"{SHORT.get(name, name)} {value:.1%}" if name in PERCENT else f"{SHORT.get(name, name)} {value:.3f}"
-        for name, value in shown
-    )
+    shown = [f"{SHORT.get(name, name)} {_number(name, numbers[name])}" for name in SHOWN if name in numbers]
+    kl = [f"{numbers[name]:.3f}" for name in KL if name in numbers]
+    return "  ".join([*shown[:1], *([f"kl {'+'.join(kl)}"] if kl else []), *shown[1:]])
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.1%}" if name in PERCENT else f"{value:.3f}"
 
 
 def _rich_bar() -> Any:
@@ -94,7 +96,7 @@ def _rich_bar() -> Any:
 
     columns = (
         rich.TextColumn("epoch {task.completed:.1f}/{task.total:.0f}", table_column=fixed(12)),
-        rich.BarColumn(bar_width=12, table_column=fixed(12)),
+        rich.BarColumn(bar_width=8, table_column=fixed(8)),
         rich.TimeRemainingColumn(table_column=fixed(7)),
         rich.TextColumn(
             "left  {task.fields[numbers]}", table_column=column(no_wrap=True, overflow="ellipsis", ratio=1)

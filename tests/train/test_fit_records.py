@@ -148,8 +148,18 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm")
     history = run(bayesian_net(), validation=blobs(20), progress=None)
     last = history.last
-    assert "epoch 2.0/2" in screen.getvalue()
-    for shown in (f"data {last['data']:.3f}", f"kl_u {last['kl_u']:.3f}", f"val nll {last['validation_nll']:.3f}"):
+    kl = f"kl {last['kl_u']:.3f}+{last['kl_lamda']:.3f}"
+    for shown in ("epoch 2.0/2", " left ", f"data {last['data']:.3f}", kl, f"val nll {last['validation_nll']:.3f}"):
+        assert shown in screen.getvalue()
+
+
+def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    history = run(bayesian_net(), validation=blobs(20), progress=None)
+    for shown in ("epoch 2.0/2", " left ", f"data {history.last['data']:.3f}", f"acc {history.last['accuracy']:.1%}"):
         assert shown in screen.getvalue()
 
 
