@@ -15,7 +15,6 @@ from bnn.extras import need
 from bnn.lightning.scores import Scores
 from bnn.nn.base import BayesianLayer
 from bnn.nn.options import check_size
-from bnn.objective import ELBO
 from bnn.prediction import draws, predict
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import derived
@@ -73,17 +72,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         check_size("validation_samples", validation_samples)
         check_size("prediction_samples", prediction_samples, none=True)
         self.schedule = plan = _schedule(schedule, options)
-        self.elbo = ELBO(
-            net,
-            num_data,
-            likelihood,
-            samples=plan.samples,
-            warmup=plan.warmup,
-            anneal=plan.anneal,
-            kl_weight=plan.kl_weight,
-            function_space=plan.function_space,
-            split=plan.split,
-        )
+        self.elbo = plan.objective_of(net, num_data, likelihood)
         self.validation_samples, self.prediction_samples = validation_samples, prediction_samples
         self._scores = Scores()
 

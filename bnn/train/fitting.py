@@ -15,7 +15,6 @@ from bnn import likelihoods
 from bnn.data.dataset import Data
 from bnn.inputs import check_network
 from bnn.nn.options import check_positive, check_size
-from bnn.objective import ELBO
 from bnn.train.batches import InMemory, Source, source_of
 from bnn.train.checks import checked
 from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_
@@ -116,7 +115,7 @@ def fit(
     source = source_of(data, plan.batch_size, num_data, workers, least=_least(net, plan))
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
-    elbo = _elbo(net, source, noise, plan)
+    elbo = plan.objective_of(net, source.num_data, noise)
     held_out = validation if validation is not None else _validation_of(data)
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
@@ -149,20 +148,6 @@ def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
     if not isinstance(schedule, Schedule):
         raise TypeError(f"schedule must be a bnn.train.Schedule, got {type(schedule).__name__}")
     return Schedule.of(schedule.to_dict() | options)
-
-
-def _elbo(net: nn.Module, source: Source, likelihood: Any, plan: Schedule) -> ELBO:
-    return ELBO(
-        net,
-        source.num_data,
-        likelihood,
-        samples=plan.samples,
-        warmup=plan.warmup,
-        anneal=plan.anneal,
-        kl_weight=plan.kl_weight,
-        function_space=plan.function_space,
-        split=plan.split,
-    )
 
 
 def _likelihood(likelihood: Any, data: Any, source: Source) -> Any:

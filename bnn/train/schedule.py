@@ -16,6 +16,7 @@ from bnn.nn.options import (
     check_positive,
     check_size,
 )
+from bnn.objective import ELBO
 from bnn.rates import parameter_groups
 
 if TYPE_CHECKING:
@@ -98,6 +99,20 @@ class Schedule(Options):
         if self.optimiser == "sgd":
             return optim.SGD(groups, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         return optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
+
+    def objective_of(self, network: nn.Module, num_data: int, likelihood: Any) -> ELBO:
+        """The objective: draws per step, and how the KL is weighted."""
+        return ELBO(
+            network,
+            num_data,
+            likelihood,
+            samples=self.samples,
+            warmup=self.warmup,
+            anneal=self.anneal,
+            kl_weight=self.kl_weight,
+            function_space=self.function_space,
+            split=self.split,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
