@@ -21,7 +21,10 @@ def derived(seed: int, *place: int) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seeds the global generators of torch, NumPy and Python, which transforms of a user's data set may use."""
-    torch.manual_seed(seed)
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:  # the same for the CPU, and a millisecond faster: it does not ask for devices that are not there
+        torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 (the global one is what they use)
     random.seed(seed)
 
