@@ -35,7 +35,7 @@ def write_idx(folder: Path, start: str, images: Array, labels: Array, packed: bo
     for name, array in ("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels):
         data = idx_bytes(array)
         end = ".gz" if packed else ""
-        paths.append(written(folder / f"{start}-{name}{end}", gzip.compress(data) if packed else data))
+        paths.append(written(folder / f"{start}-{name}{end}", gzip.compress(data, mtime=0) if packed else data))
     return paths
 
 
