@@ -300,3 +300,19 @@ def test_data_frames_bring_names() -> None:
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={"a": "z"}))
+
+
+def test_noise_is_refitted_to_the_prediction_as_a_whole() -> None:
+    """Targets N(0, 0.3^2), means N(0, 0.2^2): together they predict 0.3^2 if the noise is sqrt(0.3^2 - 0.2^2).
+
+    The best noise of a single draw would be sqrt(0.3^2 + 0.2^2). 20,000 targets, 500 draws, tolerance 4 %.
+    """
+    generator = torch.Generator().manual_seed(0)
+    target = 0.3 * torch.randn(20_000, 1, generator=generator, dtype=torch.double)
+    means = 0.2 * torch.randn(500, 1, 1, generator=generator, dtype=torch.double)
+    noise = TargetNoise(1)
+    with torch.no_grad():
+        noise._sd.fill_(torch.tensor(0.36).expm1().log())
+    assert noise.sd().item() == pytest.approx(0.36)
+    noise.refit_(means.expand(500, 20_000, 1), target)
+    assert noise.sd().item() == pytest.approx((0.3**2 - 0.2**2) ** 0.5, rel=0.04)

@@ -279,3 +279,15 @@ def test_members_trained_alone_share_the_mean_of_their_noise(tmp_path: pathlib.P
 
 def member_like(outcome: Any) -> torch.nn.Module:
     return build.build_net(outcome.recipe.net, outcome.in_shape, outcome.out_features)
+
+
+def test_only_the_first_process_writes_the_files_of_a_recipe(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert not execute._first_process()
+    execute._check_folder(str(tmp_path / "run"), TINY)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    execute._check_folder(str(tmp_path / "run"), TINY)
+    assert (tmp_path / "run" / "recipe.json").exists()

@@ -31,7 +31,7 @@ MEMBERS = ("shape", "gray", "lanes", "lengths", "words", "states", "thr", "freq"
 NEAR = ((0, -1), (-1, 0), (-1, -1), (-1, 1), (0, -2), (-2, 0), (-1, -2), (-1, 2), (-2, 1), (-2, -1))
 FAR = ((-2, -2), (-2, 2), (-3, 0), (0, -3), (-1, -3), (-1, 3))
 DONE = ((0, 0), (0, -1), (-1, 0), (-1, -1), (-1, 1))  # in channels that come earlier at this pixel
-TODO = ((0, -1), (-1, 0))  # in channels that come later
+AHEAD = ((0, -1), (-1, 0))  # in channels that come later
 SLOPES = (((0, -1), (-1, -1)), ((-1, 0), (-1, -1)), ((-1, 0), (-1, 1)), ((0, -1), (0, -2)), ((-1, 0), (-2, 0)))
 ERRORS = ((0, -1), (-1, 0), (-1, -1), (-1, 1), (0, -2), (-2, 0))  # whose errors tell the size of the next, own channel
 ERRORS_DONE = ((0, 0), (0, -1), (-1, 0))  # and in channels that come earlier
@@ -116,7 +116,7 @@ def _steps(height: int, width: int, channels: int) -> Iterator[Step]:
                     near += cells(earlier, DONE)
                     errors += cells(earlier, ERRORS_DONE)
                 for later in order[turn + 1 :]:
-                    near += cells(later, TODO)
+                    near += cells(later, AHEAD)
                 pairs = [cells(channel, pair) for pair in SLOPES]
                 slopes = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
                 yield Step(turn, (channel, row, column), near, slopes, errors)
