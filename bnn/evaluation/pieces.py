@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bnn.metrics.bootstrap import Interval
 
@@ -17,12 +17,89 @@ class Uncertainty:
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """How a score is spread over the test inputs and over inputs from elsewhere, in the same bins."""
+
+    edges: tuple[float, ...]  # (B + 1,)
+    inside: tuple[int, ...]  # test inputs in each bin (B,)
+    outside: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ROC:
+    """Shares of inputs above a threshold of a score, from (0, 0) to (1, 1), at no more than 200 thresholds."""
+
+    false_positive: tuple[float, ...]  # of the test inputs
+    true_positive: tuple[float, ...]  # of the inputs from elsewhere
+
+
+@dataclass(frozen=True)
+class Example:
+    """One input and what the network says about it.
+
+    Args:
+        index: its place in its part.
+        target: the true class, or number; None where there is none.
+        prediction: the predicted class, or number.
+        probability: of the predicted class; None for real targets.
+        total, aleatoric, epistemic: as in `Uncertainty`.
+        picture: a PNG in base64, of at most 96 pixels a side; None where inputs are no images.
+    """
+
+    index: int
+    target: str | None
+    prediction: str
+    probability: float | None
+    total: float
+    aleatoric: float
+    epistemic: float
+    picture: str | None = None
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The inputs of the smallest and of the largest total uncertainty, the most extreme first."""
+
+    certain: tuple[Example, ...]
+    uncertain: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some inputs with real targets, in the target's own units; of several outputs the first."""
+
+    target: tuple[float, ...]
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Time:
+    """How long a prediction takes: medians over rounds that take turns.
+
+    Args:
+        inputs: predicted together.
+        seconds: of the whole prediction, with all draws.
+        plain: of one pass of the plain network on the same inputs; None if it was not there.
+        rounds: how many.
+    """
+
+    inputs: int
+    seconds: float
+    plain: float | None
+    rounds: int
+
+
+@dataclass(frozen=True)
 class OOD:
     """How inputs from elsewhere look to the network, and how well a score tells them from the test inputs."""
 
     inputs: int
     uncertainty: Uncertainty
     detection: dict[str, dict[str, Interval]]  # score -> auroc, aupr, fpr95
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # score -> how it is spread
+    roc: dict[str, ROC] = field(default_factory=dict)  # score -> its curve
+    examples: Examples | None = None
 
 
 @dataclass(frozen=True)

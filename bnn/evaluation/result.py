@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bnn.evaluation import table
 from bnn.evaluation.pieces import (
     OOD,
     Corrupted,
+    Examples,
+    Points,
     Posterior,
     Reliability,
     Selective,
     Severity,
     Size,
+    Time,
     Uncertainty,
 )
 from bnn.evaluation.stored import decoded, encoded
@@ -48,6 +51,9 @@ class Evaluation:
         posterior: where sds and lamda ended; None for a plain network.
         size: parameters and bytes.
         notes: what was left out, and why.
+        examples: the surest and the least sure test inputs.
+        points: predictions against real targets.
+        time: how long a prediction takes, where it was measured; two evaluations are equal whatever it says.
     """
 
     data: str
@@ -66,6 +72,9 @@ class Evaluation:
     posterior: Posterior | None
     size: Size
     notes: tuple[str, ...] = ()
+    examples: Examples | None = None
+    points: Points | None = None
+    time: Time | None = field(default=None, compare=False)
 
     @property
     def verdict(self) -> str:

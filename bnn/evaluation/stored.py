@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
@@ -50,8 +50,10 @@ def decoded(kind: Any, value: Any, where: str = "it") -> Any:
 
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:
+    """Fields that an older file does not have are at their defaults."""
     known = get_type_hints(kind)
-    if not isinstance(value, Mapping) or value.keys() != known.keys():
+    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+    if not isinstance(value, Mapping) or not needed <= value.keys() <= known.keys():
         got = sorted(value) if isinstance(value, Mapping) else f"a {type(value).__name__}"
         raise ValueError(f"{where} must have exactly the fields {sorted(known)}, got {got}")
-    return kind(**{name: decoded(known[name], value[name], f"{where}.{name}") for name in known})
+    return kind(**{name: decoded(known[name], value[name], f"{where}.{name}") for name in known if name in value})

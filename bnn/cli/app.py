@@ -1,0 +1,52 @@
+"""The commands in one place, and how a command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from bnn.cli import mistakes
+from bnn.cli.presets import presets
+
+app = typer.Typer(
+    name="bayesianize",
+    help="Trustworthy uncertainty for deep networks that costs less than the network itself.",
+    epilog="Start with `bayesianize demo`. Every command shows an example with `--help`, and prints JSON with `--json`.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"bayesianize {version('bayesianize')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Trustworthy uncertainty for deep networks that costs less than the network itself."""
+
+
+def add(command: Callable[..., Any], *examples: str) -> None:
+    """Joins a command; its help ends with these examples."""
+    lines = "\n\n".join(f"    {example}" for example in examples)
+    app.command(command.__name__.replace("_", "-"), epilog=f"Examples:\n\n{lines}", no_args_is_help=False)(command)
+
+
+add(presets, "bayesianize presets", "bayesianize presets ours/ --json")
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code, and prints a mistake in one line instead of a traceback."""
+    return mistakes.guarded(lambda: app(args, prog_name="bayesianize"))

@@ -1,0 +1,83 @@
+"""How a command ends when something is wrong: one line that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
+
+# What the library raises for input that makes no sense, each with a message that says what to do.
+USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
+
+
+class Mistake(Exception):
+    """What was asked for makes no sense; the message says what would."""
+
+
+def guarded(command: Callable[[], Any]) -> int:
+    """Runs `command`; returns the exit code."""
+    from bnn.train import DivergenceError
+
+    warnings.showwarning = _shown  # one line each, without the source
+    try:
+        command()
+    except SystemExit as end:
+        return _code(end)
+    except KeyboardInterrupt as interrupt:
+        print(f"\n{interrupt or 'interrupted'}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (Mistake, DivergenceError, *USERS) as error:
+        if os.environ.get(TRACEBACK) == "1":
+            raise
+        print(f"error: {described(error)}", file=sys.stderr)
+        return FAILED if isinstance(error, DivergenceError) else MISTAKE
+    return 0
+
+
+def described(error: BaseException) -> str:
+    """The message of an error; of one that has none, its name."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return str(text) or type(error).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A suggestion to put behind an unknown name, or nothing.
+
+    >>> nearest("difits", ["digits", "cifar10"])
+    " (did you mean 'digits'?)"
+    """
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def one_of(what: str, name: str, known: Iterable[str]) -> str:
+    """`name`, if it is known; otherwise a mistake that suggests the nearest.
+
+    >>> one_of("method", "ffg_u", ["ffg-u", "ffg-w"])
+    Traceback (most recent call last):
+    bnn.cli.mistakes.Mistake: unknown method 'ffg_u' (did you mean 'ffg-u'?); expected one of ffg-u, ffg-w
+    """
+    known = list(known)
+    if name in known:
+        return name
+    raise Mistake(f"unknown {what} {name!r}{nearest(name, known)}; expected one of {', '.join(known)}")
+
+
+def _code(end: SystemExit) -> int:
+    if isinstance(end.code, str):
+        print(end.code, file=sys.stderr)
+        return FAILED
+    return int(end.code or 0)
+
+
+def _shown(message: Warning | str, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+    print(f"note: {message}", file=sys.stderr)
