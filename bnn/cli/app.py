@@ -13,7 +13,7 @@ from bnn.cli.presets import presets
 app = typer.Typer(
     name="bayesianize",
     help="Trustworthy uncertainty for deep networks that costs less than the network itself.",
-    epilog="Start with `bayesianize demo`. Every command shows an example with `--help`, and prints JSON with `--json`.",
+    epilog="Start with `bayesianize demo`. Every command shows an example with `--help` and prints JSON with `--json`.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

@@ -16,7 +16,7 @@ TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
 USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
 
 
-class Mistake(Exception):
+class Mistake(Exception):  # noqa: N818 - not an error of the program
     """What was asked for makes no sense; the message says what would."""
 
 
@@ -79,5 +79,7 @@ def _code(end: SystemExit) -> int:
     return int(end.code or 0)
 
 
-def _shown(message: Warning | str, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+def _shown(
+    message: Warning | str, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     print(f"note: {message}", file=sys.stderr)

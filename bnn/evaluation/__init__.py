@@ -2,14 +2,20 @@
 
 from bnn.evaluation.pieces import (
     OOD,
+    ROC,
     Corrupted,
+    Example,
+    Examples,
+    Histogram,
     LayerPosterior,
+    Points,
     Posterior,
     Reliability,
     Scale,
     Selective,
     Severity,
     Size,
+    Time,
     Uncertainty,
 )
 from bnn.evaluation.result import Evaluation
@@ -17,15 +23,21 @@ from bnn.evaluation.run import evaluate
 
 __all__ = [
     "OOD",
+    "ROC",
     "Corrupted",
     "Evaluation",
+    "Example",
+    "Examples",
+    "Histogram",
     "LayerPosterior",
+    "Points",
     "Posterior",
     "Reliability",
     "Scale",
     "Selective",
     "Severity",
     "Size",
+    "Time",
     "Uncertainty",
     "evaluate",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -11,6 +12,7 @@ from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
+from bnn.evaluation.examples import examples, points
 from bnn.evaluation.outputs import Array, Change, Outputs, Predictor
 from bnn.evaluation.pieces import OOD, Corrupted
 from bnn.evaluation.plan import Plan, likelihood_of, plan_of
@@ -105,7 +107,12 @@ class _Evaluating:
             raise ValueError("validation data serve temperature scaling, which is for classes: leave them out")
         temperature = None if plan.validation is None else self._temperature(plan.validation)
         outside = {name: self._predict(name, part) for name, part in plan.ood.items()}
-        found = {name: self.resampling.outside(inside, outputs) for name, outputs in outside.items()}
+        found = {
+            name: replace(
+                self.resampling.outside(inside, outputs), examples=examples(outputs, plan.ood[name], None, plan.classes)
+            )
+            for name, outputs in outside.items()
+        }
         rows = tuple(self._corrupted(kind, severity, targets, real) for kind, severity in plan.corruptions)
         return Evaluation(
             data=plan.name,
@@ -126,6 +133,8 @@ class _Evaluating:
             posterior=posterior_of(self.predictor.network),
             size=size_of(self.predictor.network),
             notes=tuple(_notes(inside, real, temperature, found)),
+            examples=examples(inside, plan.part, targets, plan.classes),
+            points=points(inside, targets) if real else None,
         )
 
     def _predict(self, what: str, part: Part, change: Change | None = None) -> Outputs:

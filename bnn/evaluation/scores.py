@@ -12,6 +12,7 @@ from torch import Tensor
 from bnn import metrics
 from bnn.calibration import calibration_curve
 from bnn.data.dataset import TargetScale
+from bnn.evaluation.curves import histogram, roc
 from bnn.evaluation.outputs import Array, Outputs, as_array
 from bnn.evaluation.pieces import OOD, Reliability, Selective, Uncertainty
 from bnn.metrics import Interval
@@ -70,12 +71,15 @@ class Resampling:
     def outside(self, inside: Outputs, outside: Outputs) -> OOD:
         """How well each score tells the two apart."""
         resampling = {"resamples": self.resamples, "seed": self.seed}
-        detection = {
-            name: metrics.detection_metrics(score, outside.scores[name], **resampling)
-            for name, score in inside.scores.items()
-            if informative(name, inside, outside)
-        }
-        return OOD(len(outside.centre), uncertainty(outside), detection)
+        used = [name for name in inside.scores if informative(name, inside, outside)]
+        pairs = {name: (inside.scores[name], outside.scores[name]) for name in used}
+        return OOD(
+            len(outside.centre),
+            uncertainty(outside),
+            {name: metrics.detection_metrics(*pair, **resampling) for name, pair in pairs.items()},
+            {name: histogram(name, inside, outside) for name in used},
+            {name: roc(*pair) for name, pair in pairs.items()},
+        )
 
 
 def informative(name: str, *sets: Outputs) -> bool:

@@ -1,0 +1,92 @@
+"""The inputs a network is surest and least sure about, with their pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bnn.data.dataset import Part
+from bnn.evaluation.outputs import Array, Outputs
+from bnn.evaluation.pieces import Example, Examples, Points
+from bnn.extras import need
+
+MOST = 12  # examples of each kind
+SIDE = 96  # pixels: larger pictures are shrunk
+POINTS = 500
+
+
+def examples(outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...]) -> Examples:
+    """The inputs of the smallest and of the largest total uncertainty; ties in the order of the part.
+
+    Args:
+        targets: labels (N,), or numbers in their own units (N, ...); None out of distribution.
+        classes: names; empty where they have none.
+    """
+    score = outputs.scores["entropy" if "entropy" in outputs.scores else "total"]
+    order = np.argsort(score, kind="stable")
+    most = min(MOST, max(1, len(order) // 2))
+
+    def chosen(rows: Array) -> tuple[Example, ...]:
+        return tuple(_example(int(row), outputs, part, targets, classes) for row in rows)
+
+    return Examples(chosen(order[:most]), chosen(order[::-1][:most]))
+
+
+def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...]) -> Example:
+    target = None if targets is None else targets[row]
+    total, aleatoric, epistemic = (
+        float(np.mean(values[row])) for values in (outputs.total, outputs.aleatoric, outputs.epistemic)
+    )
+    centre = outputs.centre[row]
+    if "max_prob" in outputs.scores:
+        best = int(centre.argmax())
+        prediction, probability = _name(best, classes), float(centre[best])
+        truth = None if target is None else _name(int(target), classes)
+    else:
+        prediction, probability = _numbers(centre), None
+        truth = None if target is None else _numbers(target)
+    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, picture(part.x[row]))
+
+
+def _name(label: int, classes: tuple[str, ...]) -> str:
+    return classes[label] if classes else str(label)
+
+
+def _numbers(values: Array) -> str:
+    return ", ".join(f"{value:.4g}" for value in np.ravel(values))
+
+
+def picture(stored: Tensor) -> str | None:
+    """A stored image, uint8 (1 or 3, H, W), as a PNG in base64; None for other inputs, or without pillow."""
+    if stored.dtype != torch.uint8 or stored.ndim != 3 or stored.shape[0] not in (1, 3):
+        return None
+    try:
+        images = need("PIL.Image", "data")
+    except ImportError:
+        return None
+    pixels = _shrunk(stored).permute(1, 2, 0).squeeze(2).contiguous().cpu().numpy()
+    buffer = io.BytesIO()
+    images.fromarray(pixels).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _shrunk(image: Tensor) -> Tensor:
+    height, width = image.shape[1:]
+    factor = SIDE / max(height, width)
+    if factor >= 1:
+        return image
+    size = (max(1, round(height * factor)), max(1, round(width * factor)))
+    return F.interpolate(image[None].float(), size, mode="bilinear", antialias=True)[0].round().clamp(0, 255).byte()
+
+
+def points(outputs: Outputs, targets: Array) -> Points:
+    """Predictions against real targets, of the first output, at evenly chosen inputs."""
+    n = len(targets)
+    rows = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(np.intp))
+    first = [np.reshape(part, (n, -1))[rows, 0] for part in (targets, outputs.centre, np.sqrt(outputs.total))]
+    return Points(*(tuple(part.astype(np.float64).tolist()) for part in first))
