@@ -7,6 +7,7 @@ from bnn.data.dataset import Data, Part, Preparation, TargetScale
 from bnn.data.image_folders.folder import folder
 from bnn.data.named_sets.named import load, load_part, names, ood
 from bnn.data.preparation import preparation
+from bnn.data.strangers import strange
 from bnn.data.tables.csv_file import csv
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "names",
     "ood",
     "preparation",
+    "strange",
 ]

@@ -18,6 +18,8 @@ from bnn.data.dataset import Data, Part
 from bnn.data.image_folders.image_files import ENDINGS, decode, files_below
 from bnn.data.image_folders.memory import check_memory
 from bnn.data.named_sets.parts import check_name
+from bnn.data.strangers import KINDS as STRANGE
+from bnn.data.strangers import strange
 from bnn.evaluation.parts import as_tensor
 
 Path = str | os.PathLike[str]
@@ -77,14 +79,19 @@ def _stored_alike(x: Tensor, like: Part) -> bool:
 
 
 def _stored(value: Path, data: Any, like: Part) -> Part:
-    """A data set by its name, or else the images of a folder."""
+    """Made inputs or a data set by name, or else the images of a folder."""
     name = os.fspath(value)
+    if name in STRANGE:
+        return strange(name, like)
     if name not in names() and os.path.isdir(name):
         return _images(pathlib.Path(name), like)
     try:
         check_name(name)
     except ValueError as error:
-        raise ValueError(f"ood {name!r} is neither a folder of images nor the name of a data set: {error}") from None
+        made = f"made inputs are {', '.join(STRANGE)}"
+        raise ValueError(
+            f"ood {name!r} is neither a folder of images nor the name of a data set: {error}; {made}"
+        ) from None
     if not isinstance(data, Data):
         raise TypeError(
             f"ood {name!r} by name is made like a bnn.data.Data, and data is a {type(data).__name__}; pass a Part, or "
