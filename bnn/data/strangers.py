@@ -107,9 +107,9 @@ def _fonts() -> list[Any]:
 def _letter(letter: str, font: Any, height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """A bright letter on a dark ground, uint8 (H, W), as high or as wide as fits."""
     image, draw = need("PIL.Image", "data"), need("PIL.ImageDraw", "data")
-    left, top, right, bottom = font.getbbox(letter)
-    glyph = image.new("L", (right - left, bottom - top))
-    draw.Draw(glyph).text((-left, -top), letter, fill=255, font=font)
+    sheet = image.new("L", (2 * GLYPH, 2 * GLYPH))
+    draw.Draw(sheet).text((GLYPH // 2, GLYPH // 4), letter, fill=255, font=font)
+    glyph = sheet.crop(sheet.getbbox())  # the ink alone
     scale = min(height / glyph.height, width / glyph.width)
     size = max(1, round(glyph.width * scale)), max(1, round(glyph.height * scale))
     canvas = image.new("L", (width, height))
