@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 .PHONY: help demo bench test check format lint types fast install clean
 
 help:
-	@echo "make demo    train a network and its inducing-weight twin on handwritten digits and compare them"
+	@echo "make demo    train four methods on handwritten digits, compare them, write runs/demo/report.html"
 	@echo "make bench   time K draws against K plain passes and the paper's way (about 25 minutes; DEVICE=cuda for a GPU)"
 	@echo "make test    lint, types and every test"
 	@echo "make check   the same with the fast tests only, after formatting"
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP)
 
 demo: install
-	$(BIN)/python examples/demo.py
+	$(BIN)/bayesianize demo
 
 bench: install
 	$(BIN)/python benchmarks/ways.py --device $(DEVICE)

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from bnn.cli import mistakes
+from bnn.cli.bench import bench
+from bnn.cli.count import count
+from bnn.cli.demo import demo
+from bnn.cli.evaluate import evaluate
+from bnn.cli.predict import predict
 from bnn.cli.presets import presets
+from bnn.cli.report import report
 
 app = typer.Typer(
     name="bayesianize",
@@ -41,10 +47,29 @@ def common(
 def add(command: Callable[..., Any], *examples: str) -> None:
     """Joins a command; its help ends with these examples."""
     lines = "\n\n".join(f"    {example}" for example in examples)
-    app.command(command.__name__.replace("_", "-"), epilog=f"Examples:\n\n{lines}", no_args_is_help=False)(command)
+    app.command(command.__name__, epilog=f"Examples:\n\n{lines}")(mistakes.interruptible(command))
 
 
+add(demo, "bayesianize demo", "bayesianize demo --out my-demo --open")
 add(presets, "bayesianize presets", "bayesianize presets ours/ --json")
+add(
+    evaluate,
+    "bayesianize evaluate runs/digits --ood letters --ood noise --corruptions fog,contrast",
+    "bayesianize evaluate runs/photos --ood my-other-photos/ --json",
+)
+add(
+    predict,
+    "bayesianize predict runs/prices new.csv --out answers.csv",
+    "bayesianize predict runs/photos inbox/ --coverage 0.9",
+    "bayesianize predict runs/digits images.npy --abstain-above 0.5 --json",
+)
+add(
+    report,
+    "bayesianize report runs/a runs/b --out comparison.html",
+    "bayesianize report runs/a --plots pictures --format png,svg --open",
+)
+add(count, "bayesianize count", "bayesianize count resnet50 --rows 64 --cols 64")
+add(bench, "bayesianize bench", "bayesianize bench resnet18 --batch 1,8 --samples 8 --out bench.json")
 
 
 def run(args: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     """A result as a table; the first `left` columns are text, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+        table.add_column(Text(name), justify="left" if i < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import sys
 import warnings
@@ -24,14 +25,12 @@ def guarded(command: Callable[[], Any]) -> int:
     """Runs `command`; returns the exit code."""
     from bnn.train import DivergenceError
 
-    warnings.showwarning = _shown  # one line each, without the source
     try:
-        command()
+        with warnings.catch_warnings():
+            warnings.showwarning = _shown  # one line each, without the source
+            command()
     except SystemExit as end:
         return _code(end)
-    except KeyboardInterrupt as interrupt:
-        print(f"\n{interrupt or 'interrupted'}", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -41,6 +40,21 @@ def guarded(command: Callable[[], Any]) -> int:
         print(f"error: {described(error)}", file=sys.stderr)
         return FAILED if isinstance(error, DivergenceError) else MISTAKE
     return 0
+
+
+def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command`, which on Ctrl-C says what the interrupt says (how to go on) and ends with 130."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        try:
+            return command(*args, **options)
+        except KeyboardInterrupt as interrupt:
+            text = str(interrupt)
+            print(f"\n{text or 'interrupted'}", file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+
+    return wrapped
 
 
 def described(error: BaseException) -> str:

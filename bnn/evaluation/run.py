@@ -78,12 +78,12 @@ def evaluate(
     resampling = scores.Resampling(whole("resamples", resamples), seed, bins)
     plan = plan_of(data, ood, corruptions, validation, batch_size)
     target = data.target if isinstance(data, Data) else None
-    predictor = Predictor(net, likelihood_of(likelihood, plan), _samples(net, samples), batch_size, seed, target)
+    predictor = Predictor(net, likelihood_of(likelihood, plan), drawn(net, samples), batch_size, seed, target)
     with progress_of(progress, plan.inputs) as advance:
         return _Evaluating(plan, predictor, resampling, advance).result()
 
 
-def _samples(net: nn.Module, samples: int | None) -> int | None:
+def drawn(net: nn.Module, samples: int | None) -> int | None:
     """A plain network runs once, whatever the number of draws."""
     if samples is not None:
         whole("samples", samples, 0)

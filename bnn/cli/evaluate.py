@@ -1,0 +1,88 @@
+"""`bayesianize evaluate`: what a finished run is worth, in and out of distribution."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bnn.cli.comparing import print_comparisons
+from bnn.cli.console import print_json, print_table, say
+from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
+from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
+from bnn.evaluation import Evaluation
+from bnn.report import read_entry
+
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+
+
+def evaluate(
+    runs: Runs,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ood",
+            metavar="NAME|FOLDER",
+            help="Inputs from elsewhere: a data set by name, a folder of images, or made ones: noise, shuffled, "
+            "inverted, letters (images), far (tables). May be repeated.",
+        ),
+    ] = None,
+    corruptions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corruptions",
+            metavar="WHAT",
+            help="Of test images: all, kinds (fog,snow), severities (1,3,5) or kind:severities (fog:1,5). May be "
+            "repeated.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="PATH", help="Where the run's data are, if they have moved.")
+    ] = None,
+    first: Annotated[int | None, typer.Option("--first", min=1, help="Only so many test inputs.")] = None,
+    samples: Samples = None,
+    seed: Seed = 0,
+    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Of the 95 % intervals.")] = 1000,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Inputs that run at a time.")] = 500,
+    timed: Annotated[bool, typer.Option("--time/--no-time", help="Measure how long a prediction takes.")] = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measures finished runs on their test data, on inputs from elsewhere and under corruptions."""
+    wanted = Wanted(
+        ood=tuple(ood or ()),
+        corruptions=corruptions_of(corruptions or []),
+        data=data,
+        first=first,
+        samples=samples,
+        seed=seed,
+        resamples=resamples,
+        batch_size=batch_size,
+        timed=timed,
+        progress=False if quiet else None,
+    )
+    found = {}
+    for run in runs:
+        found[str(run)] = evaluate_run(run, wanted)
+        if not quiet:
+            say(f"{run / FILE} written")
+    if as_json:
+        print_json({run: one.to_dict() | {"verdict": one.verdict} for run, one in found.items()})
+        return
+    for name, one in found.items():
+        typer.echo(f"{name}\n\n{one.table()}\n")
+        _print_selective(one)
+    if len(found) > 1:
+        print_comparisons([read_entry(run) for run in runs])
+
+
+def _print_selective(found: Evaluation) -> None:
+    """How accurate the surest answers are."""
+    if found.selective is None:
+        return
+    curve = list(zip(found.selective.coverage, found.selective.accuracy, strict=True))
+    rows = []
+    for share in SHARES:
+        coverage, accuracy = next((one for one in curve if one[0] >= share - 1e-9), curve[-1])
+        rows.append([f"{coverage:.0%}", f"{accuracy:.1%}"])
+    print_table(["answering the surest", "accuracy"], rows, title="selective prediction")

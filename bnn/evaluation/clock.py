@@ -1,0 +1,37 @@
+"""How long a prediction takes next to one pass of the plain network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bnn.evaluation.outputs import Predictor, device_of
+from bnn.evaluation.pieces import Time
+from bnn.prediction import predict
+from bnn.timing import interleaved
+
+INPUTS = 500  # predicted together, at most
+
+
+def prediction_time(predictor: Predictor, x: Tensor, plain: nn.Module | None = None, rounds: int = 5) -> Time:
+    """Seconds of a prediction with all draws, and of one pass of the plain network, taking turns in one process.
+
+    Args:
+        predictor: the network with its likelihood and number of draws.
+        x: prepared inputs (N, ...); the first 500 are used.
+        plain: a plain network of the same architecture, whatever its weights.
+        rounds: that count, after one to warm up.
+    """
+    x = x[:INPUTS].to(device_of(predictor.network))
+    network, likelihood, samples = predictor.network, predictor.likelihood, predictor.samples
+    contestants = {"draws": lambda: predict(network, x, samples, likelihood, torch.Generator().manual_seed(0))}
+    if plain is not None:
+        plain = plain.to(x.device).eval()
+        contestants["plain"] = lambda: _pass(plain, x)
+    times = interleaved(contestants, rounds, device=x.device)
+    return Time(len(x), times["draws"].median, times["plain"].median if plain is not None else None, rounds)
+
+
+@torch.no_grad()
+def _pass(plain: nn.Module, x: Tensor) -> None:
+    plain(x)

@@ -1,0 +1,170 @@
+"""The command line as a whole: help, examples, exit codes, and no traceback for a mistake."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import typer.main
+
+from bnn.cli import app as application
+from bnn.cli import mistakes
+from bnn.cli.app import app, run
+from bnn.train import DivergenceError
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+EVERY = ("demo", "train", "presets", "evaluate", "predict", "report", "count", "bench")
+
+
+def examples(command: Any) -> list[str]:
+    return [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("bayesianize")]
+
+
+def test_all_commands_are_there() -> None:
+    assert set(COMMANDS) == set(EVERY)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_help_ends_with_examples_whose_options_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--json" in out
+    assert examples(COMMANDS[name])
+    known = {option for one in COMMANDS[name].params for option in (*one.opts, *one.secondary_opts)}
+    for example in examples(COMMANDS[name]):
+        program, command, *words = shlex.split(example)
+        assert (program, command) == ("bayesianize", name)
+        assert example.split()[-1] in out  # wrapped, perhaps, but there
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_option_says_what_it_is(name: str) -> None:
+    for option in COMMANDS[name].params:
+        assert option.help, f"{name}: {option.opts}"
+        assert option.help.strip().endswith((".", ")")), option.help
+
+
+def test_without_a_command_it_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert "Start with bayesianize demo" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'?"),
+        (["presets", "--jsn"], "No such option: --jsn"),
+        (["presets", "ours/digts"], "did you mean 'ours/digits-ffg'"),
+        (["evaluate"], "Missing argument"),
+        (["demo", "--seed", "x"], "--seed"),
+    ],
+)
+def test_typing_mistakes(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(args) == 2
+    captured = capsys.readouterr()
+    assert message in " ".join(captured.err.split())
+    assert "Traceback" not in captured.err
+
+
+def test_presets_as_json_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    from bnn.train import Recipe
+    from bnn.train.presets import presets
+
+    assert run(["presets", "ours/digits", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {name: Recipe.from_dict(one) for name, one in printed.items()} == {
+        name: recipe for name, recipe in presets().items() if "ours/digits" in name
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ValueError("give it another folder"), 2, "error: give it another folder\n"),
+        (FileNotFoundError("there is no file x"), 2, "error: there is no file x\n"),
+        (KeyError("no such thing"), 2, "error: no such thing\n"),
+        (mistakes.Mistake("so not"), 2, "error: so not\n"),
+        (ImportError('this needs pillow: pip install "bayesianize[data]"'), 2, "error: this needs pillow"),
+        (DivergenceError("smaller lr"), 1, "error: smaller lr\n"),
+        (KeyboardInterrupt("stopped; start again"), 130, "\nstopped; start again\n"),
+        (SystemExit(143), 143, ""),
+        (SystemExit("why"), 1, "why\n"),
+    ],
+)
+def test_how_commands_end(error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise error
+
+    assert mistakes.guarded(mistakes.interruptible(command)) == code
+    assert capsys.readouterr().err.startswith(text)
+
+
+def test_an_error_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        mistakes.guarded(broken)
+
+    def mistaken() -> None:
+        raise ValueError("where from?")
+
+    monkeypatch.setenv("BNN_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="where from"):
+        mistakes.guarded(mistaken)
+
+
+def test_warnings_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        warnings.simplefilter("default")
+        warnings.warn("a column is left out", stacklevel=1)
+
+    assert mistakes.guarded(command) == 0
+    assert capsys.readouterr().err == "note: a column is left out\n"
+
+
+@pytest.mark.slow
+def test_both_ways_to_start_it() -> None:
+    """`python -m bnn` and the console script; a pipe that closes early ends it quietly."""
+    started = [sys.executable, "-m", "bnn"]
+    version = subprocess.run([*started, "--version"], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"bayesianize \d+\.\d+\.\d+\n", version)
+    script = pathlib.Path(sys.executable).with_name("bayesianize")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout == version
+    piped = f"{shlex.join(started)} presets --json | head -1"
+    ended = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("{\n", "")
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_leaves_nothing_half_written(tmp_path: pathlib.Path) -> None:
+    """Ctrl-C in the middle of training: the exit code, what it says, and no temporary file."""
+    out = tmp_path / "demo"
+    command = [sys.executable, "-m", "bnn", "demo", "--out", str(out), "--seed", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "Deterministic: training" in process.stderr.readline()
+    while not (out / "deterministic" / "train" / "metrics.jsonl").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert printed == ""
+    assert "Traceback" not in said
+    assert "go on" in said or "goes on" in said
+    left = [path.name for path in out.rglob("*")]
+    assert not [name for name in left if name.endswith(".tmp") or name == "report.html"]
+
+
+def test_the_commands_are_named_after_their_functions() -> None:
+    assert {name: one.callback.__name__ for name, one in COMMANDS.items()} == {name: name for name in EVERY}
+    assert application.run is run
