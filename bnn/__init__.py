@@ -24,7 +24,7 @@ from bnn.rates import parameter_groups
 from bnn.sizes import parameter_count
 
 if TYPE_CHECKING:
-    from bnn import data, metrics, train
+    from bnn import data, metrics, plots, report, train
     from bnn.estimators import BayesianClassifier, BayesianRegressor
     from bnn.evaluation import Evaluation, evaluate
     from bnn.train import History, Recipe, Schedule, fit, refresh_batchnorm_
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LATER = {
     "data": "bnn.data",
     "metrics": "bnn.metrics",
+    "plots": "bnn.plots",
+    "report": "bnn.report",
     "train": "bnn.train",
     "fit": "bnn.train",
     "refresh_batchnorm_": "bnn.train",

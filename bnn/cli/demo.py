@@ -53,8 +53,8 @@ def demo(
         _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {_state(folder)}")
         with _one_thread():
             run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
-        _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
-        evaluate_run(folder, Wanted(ood=OOD, corruptions=CORRUPTIONS, progress=progress))
+            _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
+            evaluate_run(folder, Wanted(ood=OOD, corruptions=CORRUPTIONS, progress=progress))
     entries = [read_entry(out / name.lower(), name) for name in METHODS]
     _finish(entries, out, as_json)
     if show:

@@ -19,6 +19,7 @@ LEVELS = {"functional": 0, "distributions": 1, "nn": 2, "train": 4, "report": 4,
     "estimators": 5,
     "lightning": 5,
     "cli": 6,
+    "__main__": 6,
 }
 OTHERS = 3  # every other module of the package
 

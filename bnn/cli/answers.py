@@ -1,0 +1,102 @@
+"""Predictions as a table: a row for each input, with its uncertainty taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnn.cli.abstain import ABSTAIN, KINDS, Rule, uncertainty
+from bnn.cli.named_inputs import Inputs
+from bnn.evaluation.outputs import Array, Outputs
+from bnn.metrics.mixture import mixture_interval
+
+CLASS_DIGITS, REAL_DIGITS = 7, 10  # significant ones: class probabilities are float32, own units float64
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A table of N rows.
+
+    Args:
+        columns: {name: N cells}, text or numbers.
+        text: columns that are no numbers.
+        abstained: rows in which nothing is answered.
+    """
+
+    columns: dict[str, list[Any]]
+    text: frozenset[str]
+    abstained: int = 0
+
+    def __len__(self) -> int:
+        return len(self.columns["input"])
+
+    def rows(self, most: int | None = None) -> list[list[Any]]:
+        """The first `most` rows, or all."""
+        return [list(row) for row in zip(*(cells[:most] for cells in self.columns.values()), strict=True)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every row as {column: cell}."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
+
+
+def class_answers(
+    inputs: Inputs, outputs: Outputs, classes: Sequence[str], rule: Rule | None = None, probs: bool = False
+) -> Answers:
+    """Class, its probability, and uncertainties in nats; an answer where there is a rule; with `probs` every class."""
+    best = outputs.centre.argmax(1)  # (N,)
+    names = [classes[i] for i in best.tolist()]
+    found: dict[str, list[Any]] = {"class": names, "probability": _numbers(outputs.centre.max(1), CLASS_DIGITS)}
+    found |= {kind: _numbers(getattr(outputs, kind), CLASS_DIGITS) for kind in KINDS}
+    abstains = None if rule is None else rule.abstains(uncertainty(outputs, rule.by, "classification"))
+    if abstains is not None:
+        found["answer"] = _answered(names, abstains[:, 0])
+    if probs:
+        found |= {f"p({name})": _numbers(outputs.centre[:, i], CLASS_DIGITS) for i, name in enumerate(classes)}
+    return _table(inputs, found, {"class", "answer"}, abstains)
+
+
+def real_answers(inputs: Inputs, outputs: Outputs, level: float, rule: Rule | None = None) -> Answers:
+    """Mean, the central interval of the mixture of draws, and standard deviations, all in the target's own units.
+
+    Of several targets each has its columns, with its number (from 0) behind their names, as in `mean_0`.
+    """
+    if outputs.components is None:
+        raise ValueError("this run's likelihood is not ours, so there are no intervals: use bnn.predict")
+    low, high = mixture_interval(*outputs.components, level)
+    sds = {kind: uncertainty(outputs, kind, "regression") for kind in KINDS}  # (N, D) each
+    values = {"mean": _columns(outputs.centre), "low": _columns(low), "high": _columns(high)} | sds
+    abstains = None if rule is None else rule.abstains(sds[rule.by])
+    found: dict[str, list[Any]] = {}
+    targets = values["mean"].shape[1]
+    for target in range(targets):
+        behind = "" if targets == 1 else f"_{target}"
+        for name, numbers in values.items():
+            found[name + behind] = _numbers(numbers[:, target], REAL_DIGITS)
+        if abstains is not None:
+            found["answer" + behind] = _answered(found["mean" + behind], abstains[:, target])
+    return _table(inputs, found, set(), abstains)
+
+
+def _answered(answers: Sequence[Any], abstains: Array) -> list[Any]:
+    return [ABSTAIN if silent else answer for answer, silent in zip(answers, abstains.tolist(), strict=True)]
+
+
+def _table(inputs: Inputs, found: dict[str, list[Any]], text: set[str], abstains: Array | None) -> Answers:
+    """The answers behind the names of the inputs; a kept column whose name is taken becomes "given <name>"."""
+    taken = {"input", *found}
+    kept = {f"given {name}" if name in taken else name: list(cells) for name, cells in inputs.kept.items()}
+    silent = 0 if abstains is None else int(abstains.all(axis=1).sum())
+    return Answers({"input": list(inputs.names)} | kept | found, frozenset({"input", *kept, *text}), silent)
+
+
+def _columns(values: Array) -> Array:
+    """(N, D) of (N,) or (N, ...)."""
+    return values.reshape(len(values), -1)
+
+
+def _numbers(values: Array, digits: int) -> list[float]:
+    """As Python numbers of so many significant digits."""
+    return [float(f"{value:.{digits}g}") for value in np.asarray(values, dtype=np.float64).tolist()]

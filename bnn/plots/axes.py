@@ -1,0 +1,111 @@
+"""What the plots share: the look of the next series, guides, error bars, ticks and the key."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bnn.extras import need
+from bnn.metrics.checks import Floats, same_shape
+from bnn.plots.style import FAINT, PALETTE, series
+from bnn.plots.values import column
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+GUIDE = "_guide"  # the label of a guide; the underscore keeps it out of the key
+
+
+def drawn(ax: Axes) -> int:
+    """How many series are on the axes; each plot draws one line for its own."""
+    return sum(line.get_label() != GUIDE for line in ax.lines)
+
+
+def next_series(ax: Axes, color: str | None) -> dict[str, Any]:
+    """Colour, marker and line style of the next series: those of `color` if it is of the palette."""
+    own = PALETTE.index(color) if color in PALETTE else drawn(ax)
+    return series(own) | ({} if color is None else {"color": color})
+
+
+def diagonal(ax: Axes, low: float = 0.0, high: float = 1.0) -> None:
+    """The line y = x from `low` to `high`, once: further calls only make it longer."""
+    for line in ax.lines:
+        if line.get_label() == GUIDE:
+            ends = [*np.asarray(line.get_xdata(), dtype=float), low, high]
+            line.set_data([min(ends), max(ends)], [min(ends), max(ends)])
+            return
+    ax.plot([low, high], [low, high], color=FAINT, linestyle=(0, (4, 3)), linewidth=1.0, label=GUIDE, zorder=1.5)
+
+
+def unit_square(ax: Axes) -> None:
+    """Two shares against each other: percent from 0 to 100 both ways, and the diagonal."""
+    for axis, limits in ((ax.xaxis, ax.set_xlim), (ax.yaxis, ax.set_ylim)):
+        percent_ticks(axis)
+        limits(-0.04, 1.04)
+    diagonal(ax)
+
+
+def percent_ticks(axis: Axis) -> None:
+    """Ticks of a share as percentages, with as many digits as they need."""
+    text = need("matplotlib.ticker", "plots").FuncFormatter(lambda value, _: f"{round(100 * value, 6) + 0.0:g}%")
+    axis.set_major_formatter(text)
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at integers only."""
+    locator = need("matplotlib.ticker", "plots").MaxNLocator
+    axis.set_major_locator(locator(nbins=8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def bars(ax: Axes, at: Floats, low: Any, high: Any, color: str, **how: Any) -> None:
+    """Upright lines from `low` to `high`, as they are: a bootstrap interval need not hold its value. NaN has none."""
+    if (low is None) != (high is None):
+        raise ValueError("low and high are the two ends of the same bars; got only one of them")
+    if low is None:
+        return
+    lower, upper = column("low", low), column("high", high)
+    same_shape(x=at, low=lower, high=upper)
+    kept = np.isfinite(at) & np.isfinite(lower) & np.isfinite(upper)
+    if kept.any():
+        look: dict[str, Any] = {"linewidth": 1.1, "zorder": 1.9} | how
+        ax.vlines(at[kept], lower[kept], upper[kept], colors=color, **look)
+        for end in (lower, upper):
+            ax.update_datalim(np.column_stack([at[kept], end[kept]]))
+
+
+def key(ax: Axes, inside: Literal["lower right"] | None = None) -> None:
+    """The labels of all series above the axes, never over the data, in as many columns as fit.
+
+    Args:
+        ax: the axes.
+        inside: a corner that data leave free, to put it there instead.
+    """
+    handles, labels = ax.get_legend_handles_labels()
+    if not labels:
+        return
+    if inside is not None:
+        ax.legend(handles, labels, loc=inside, **_CLOSE)
+        return
+    for columns in range(min(4, len(labels)), 0, -1):
+        even = math.ceil(len(labels) / math.ceil(len(labels) / columns))  # 4 in 2 + 2, not 3 + 1
+        legend = ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=even, **_CLOSE)
+        room = legend.get_window_extent().width / ax.bbox.width
+        if room <= 1:
+            return
+        if room <= 1.2:  # there is some more on the left, above the ticks
+            ax.legend(handles, labels, loc="lower right", bbox_to_anchor=(1, 1), ncols=even, **_CLOSE)
+            return
+
+
+_CLOSE: dict[str, Any] = {
+    "frameon": False,
+    "borderaxespad": 0.1,
+    "borderpad": 0.2,
+    "handlelength": 2.6,
+    "handletextpad": 0.5,
+    "columnspacing": 1.2,
+    "labelspacing": 0.3,
+}
