@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import pathlib
 import re
+import shlex
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
 from bnn.bayesianize import bayesian_from_template
+from bnn.cli.app import run as cli
 from bnn.nn import base
 from bnn.nn.draw import Draw
 from bnn.nn.fcg import FCGOptions
@@ -58,6 +64,50 @@ def run(page: pathlib.Path, namespace: dict[str, object]) -> None:
         exec(compile(block, f"{page.name}, block {i + 1}", "exec", dont_inherit=True), namespace)
 
 
+def commands(page: pathlib.Path) -> list[list[str]]:
+    """The arguments of every `bayesianize ...` line of a page's shell blocks."""
+    shell = "".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+    lines = [shlex.split(line, comments=True) for line in shell.splitlines()]
+    return [words[1:] for words in lines if words[:1] == ["bayesianize"]]
+
+
+def files_of_a_newcomer(folder: pathlib.Path, page: pathlib.Path) -> None:
+    """What the pages assume: a table, some rows to predict, a folder of images with a folder per class, arrays."""
+    random = np.random.default_rng(0)
+    size, rooms, city = random.uniform(30, 200, 120), random.integers(1, 6, 120), random.choice(["Ulm", "Kiel"], 120)
+    price = 2.5 * size + 10 * rooms + 40 * (city == "Kiel") + random.normal(0, 15, 120)
+    rows = [f"{a:.1f},{b},{c},{d:.1f}" for a, b, c, d in zip(size, rooms, city, price, strict=True)]
+    (folder / "houses.csv").write_text("\n".join(["size,rooms,city,price", *rows]))
+    (folder / "new.csv").write_text("size,rooms,city\n80,3,Ulm\n120,4,Kiel\n")
+    for name, shade in (("photos/night", 40), ("photos/day", 200), ("inbox", 120)):
+        (folder / name).mkdir(parents=True)
+        for i in range(15):
+            pixels = random.normal(shade, 30, (20, 24)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    np.save(folder / "images.npy", random.integers(256, size=(4, 1, 8, 8), dtype=np.uint8))
+    for toml in re.findall(r"^```toml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        (folder / "recipe.toml").write_text(toml)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
+def test_commands_run(
+    page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command of a page, one after the other, in a folder with the files of a newcomer."""
+    files_of_a_newcomer(tmp_path, page)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # they are notes on the command line
+        for words in commands(page):
+            code = cli(words)
+            captured = capsys.readouterr()
+            assert code == 0, f"bayesianize {' '.join(words)}: {captured.err}"
+            assert (captured.out + captured.err).strip()
+    made = {word for words in commands(page) for flag, word in itertools.pairwise(words) if flag == "--out"}
+    assert all((tmp_path / one).exists() for one in made)
+
+
 @pytest.mark.usefixtures("same_pairings")
 def test_the_example_of_a_layer_type_is_right() -> None:
     """Its matrix and back, for one set of weights and for three draws; each draw's output is torch's own."""
@@ -89,9 +139,11 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
 
 
 def test_the_readme_shows_the_two_commands_first() -> None:
-    first_screen = (ROOT / "README.md").read_text().splitlines()[:25]
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:30]
     assert any(line.startswith("make demo") for line in first_screen)
     assert any(line.startswith("make test") for line in first_screen)
+    assert any("docs/images/report.png" in line for line in first_screen)
+    assert any(line.startswith("bnn.bayesianize_(") for line in first_screen)
 
 
 def test_the_options_page_lists_every_option_with_its_default() -> None:

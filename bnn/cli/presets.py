@@ -13,7 +13,7 @@ from bnn.train.presets import presets as all_presets
 
 
 def presets(
-    only: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only those whose name holds this.")] = "",
+    only: Annotated[str, typer.Argument(metavar="TEXT", help="Only those whose name holds this.")] = "",
     as_json: Json = False,
 ) -> None:
     """Lists the presets for `train --preset`: the paper's runs and our own."""

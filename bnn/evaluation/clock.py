@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -24,12 +28,12 @@ def prediction_time(predictor: Predictor, x: Tensor, plain: nn.Module | None = N
     """
     x = x[:INPUTS].to(device_of(predictor.network))
     network, likelihood, samples = predictor.network, predictor.likelihood, predictor.samples
-    contestants = {"draws": lambda: predict(network, x, samples, likelihood, torch.Generator().manual_seed(0))}
+    contestants: dict[str, Callable[[], Any]] = {}
+    contestants["draws"] = lambda: predict(network, x, samples, likelihood, torch.Generator().manual_seed(0))
     if plain is not None:
-        plain = plain.to(x.device).eval()
-        contestants["plain"] = lambda: _pass(plain, x)
+        contestants["plain"] = partial(_pass, plain.to(x.device).eval(), x)
     times = interleaved(contestants, rounds, device=x.device)
-    return Time(len(x), times["draws"].median, times["plain"].median if plain is not None else None, rounds)
+    return Time(len(x), times["draws"].median, times["plain"].median if "plain" in times else None, rounds)
 
 
 @torch.no_grad()

@@ -59,13 +59,15 @@ def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features
         net: nn.Module = FCN(sizes, **options)
         return net if len(in_shape) == 1 else nn.Sequential(nn.Flatten(), net)
     if name != "cnn" and name not in RESNETS:
-        raise ValueError(f"unknown network {name!r}; expected one of {['fcn', 'cnn', *RESNETS]}")
+        known = ["fcn", "cnn", *RESNETS]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"unknown network {name!r}{hint}; expected one of {known}")
     if len(in_shape) != 3:
         raise ValueError(f"a {name} takes images (C, H, W), these inputs are {tuple(in_shape)}: use the network 'fcn'")
     if name == "cnn":
         return _cnn(options, in_shape, out_features)
-    if "kernel_size" in options:
-        options.setdefault("in_channels", in_shape[0])
+    options.setdefault("in_channels", in_shape[0])
     return make_network(name, out_features=out_features, **options)
 
 

@@ -121,6 +121,12 @@ def test_a_bad_recipe_says_what_is_wrong(change: dict[str, Any], message: str, t
     assert "r.json" in str(caught.value)
 
 
+@pytest.mark.parametrize("options", [{}, {"kernel_size": 3}])
+def test_networks_take_the_channels_of_the_data(options: dict[str, Any]) -> None:
+    net = build.build_net({"name": "resnet18", **options}, (1, 32, 32), 7)
+    assert net(torch.zeros(2, 1, 32, 32)).shape == (2, 7)
+
+
 def test_unknown_presets_networks_and_files(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'ours/from-trained'"):
         Recipe.preset("ours/from-traind")

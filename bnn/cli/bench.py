@@ -1,0 +1,187 @@
+"""`bayesianize bench`: what K posterior draws cost, next to K passes of the plain network."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from bnn.cli.architecture import NETS, Architecture, named, whole_numbers
+from bnn.cli.console import print_json, print_table, say
+from bnn.cli.contestants import METHODS, PLAIN, chosen, contestants, twins
+from bnn.cli.count import ROWS, Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
+from bnn.cli.mistakes import Mistake, one_of
+from bnn.cli.options import Json, Quiet, Seed
+from bnn.files import write_atomically
+from bnn.likelihoods import Gaussian
+from bnn.timing import Timing, interleaved
+
+BASELINE = "K passes of the plain network, one after the other"
+CAUTION = "Compare ratios of one run only: contestants took turns in it, and other runs meet other conditions."
+
+
+def bench(
+    net: Annotated[str, typer.Argument(metavar="[NET]", help=f"One of {', '.join(NETS)}.")] = "resnet18",
+    data: Data = None,
+    in_shape: InShape = None,
+    classes: Classes = None,
+    rows: Rows = None,
+    cols: Cols = None,
+    hidden: Hidden = None,
+    channels: Channels = None,
+    small_images: SmallImages = None,
+    batch: Annotated[str, typer.Option(help="How many inputs at a time: one size, or several.")] = "1,8",
+    samples: Annotated[int, typer.Option(min=1, help="K, draws of each.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each that count, after one that does not.")] = 5,
+    method: Annotated[
+        str, typer.Option(help=f"What competes, of {', '.join(METHODS)}.", show_default="all but ensemble-u")
+    ] = "",
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Of the processor.", show_default="as torch has")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or mps.")] = "cpu",
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="A .json file to write the result to, too.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Times K posterior draws against K passes of the plain network; about a minute on two cores.
+
+    A larger network, batch or number of rounds takes longer in proportion.
+    """
+    network = named(net, data, in_shape, classes, hidden, channels, small_images)
+    m = rows or ROWS
+    sizes = {"rows": m, "cols": cols or m, "samples": samples, "rounds": rounds}
+    batches = list(dict.fromkeys(whole_numbers("--batch", batch, "1,8")))
+    methods = chosen(method)
+    place = _device(device)
+    target = None if out is None else _target(out)
+    with _threads(threads):
+        torch.manual_seed(seed)
+        with _progress((rounds + 1) * (len(methods) + 1) * len(batches), not quiet) as advance:
+            times = _in_memory(_measure, network, methods, batches, sizes, place, advance)
+        about = {"seed": seed, "threads": torch.get_num_threads(), "device": str(place)}
+    result = _result(network, sizes, times) | about
+    if target is not None:
+        write_atomically((json.dumps(result, indent=1) + "\n").encode(), target)
+    if as_json:
+        print_json(result)
+    else:
+        _print(network, sizes, times)
+
+
+def _measure(
+    network: Architecture,
+    methods: list[str],
+    batches: list[int],
+    sizes: dict[str, int],
+    device: torch.device,
+    advance: Callable[[str], Any],
+) -> dict[int, dict[str, Timing]]:
+    """Times of all contestants, for every size of a batch."""
+    plain: nn.Module = network.build().to(device).eval()
+    nets = twins(plain, methods, sizes["rows"], sizes["cols"])
+    times = {}
+    for batch in batches:
+        x = torch.randn(batch, *network.in_shape, device=device)
+        runs = contestants(plain, nets, x, sizes["samples"], "categorical" if network.outputs > 1 else Gaussian())
+        times[batch] = interleaved(
+            runs,
+            rounds=sizes["rounds"],
+            device=device,
+            advance=lambda name, batch=batch: advance(f"batch {batch}, {name}"),  # type: ignore[misc]
+        )
+    return times
+
+
+def _in_memory(measure: Callable[..., Any], *args: Any) -> Any:
+    """The result of `measure`; what does not fit in memory is a mistake."""
+    try:
+        return measure(*args)
+    except (RuntimeError, MemoryError) as error:  # torch has no error of its own for the processor's memory
+        if not any(word in str(error) for word in ("allocate", "out of memory", "overflow")):
+            raise
+        raise Mistake("this does not fit in memory: use a smaller --batch, --samples or network") from error
+
+
+def _result(network: Architecture, sizes: dict[str, int], times: dict[int, dict[str, Timing]]) -> dict[str, Any]:
+    """Everything as JSON, with what is needed to do it again."""
+    results = []
+    for batch, of_batch in times.items():
+        ratios = {name: timing.ratio_to(of_batch[PLAIN])._asdict() for name, timing in of_batch.items()}
+        seconds = {name: asdict(timing) for name, timing in of_batch.items()}
+        results.append({"batch": batch, "samples": sizes["samples"], "seconds": seconds, "ratios": ratios})
+    versions = {"bnn": version("bayesianize"), "torch": torch.__version__, "python": platform.python_version()}
+    about = {"baseline": BASELINE, "caution": CAUTION, "versions": versions, "network": network.to_dict()}
+    return about | sizes | {"results": results}
+
+
+def _print(network: Architecture, sizes: dict[str, int], times: dict[int, dict[str, Timing]]) -> None:
+    """One row per contestant, one column per size of a batch."""
+    K = sizes["samples"]
+    plain = ["plain network", *(f"1 ({of_batch[PLAIN].median:.3g} s)" for of_batch in times.values())]
+    rows = [plain]
+    for name in next(iter(times.values())):
+        if name != PLAIN:
+            ratios = [of_batch[name].ratio_to(of_batch[PLAIN]) for of_batch in times.values()]
+            cells = [f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" for ratio in ratios]
+            rows.append([METHODS[name][0], *cells])
+    title = f"{network.title()}; U is {sizes['rows']} x {sizes['cols']}"
+    print_table([f"time of {K} draws", *(f"batch {batch}" for batch in times)], rows, title=title)
+    print(f" 1 is {K} passes of the plain network; in brackets the range over {sizes['rounds']} rounds.")
+    print(f" {CAUTION}")
+
+
+def _device(name: str) -> torch.device:
+    """The device of this name; Mistake if there is none here."""
+    several = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    here = ["cpu", *(["cuda", *several] if several else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+    return torch.device(one_of("device", name, here))
+
+
+def _target(out: Path) -> str:
+    """Where the result goes, found wrong before anything is timed."""
+    path = os.path.realpath(out)
+    if os.path.isdir(path) or not path.endswith(".json"):
+        raise Mistake(f"--out must be a .json file; got {str(out)!r}")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise Mistake(f"there is no folder {os.path.dirname(path)} to write {out.name} into: create it first")
+    return path
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Inside the block torch uses `count` threads; None leaves it alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _progress(total: int, wanted: bool) -> Iterator[Callable[[str], Any]]:
+    """A bar on standard error; where that is no terminal, one line."""
+    if not wanted or not sys.stderr.isatty():
+        if wanted:
+            say(f"timing {total} turns")
+        yield lambda what: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("building the networks", total=total)
+        yield lambda what: bar.update(task, advance=1, description=what)
