@@ -1,0 +1,122 @@
+"""What a report knows about one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bnn.evaluation import Evaluation
+
+RECIPE, EVALUATION, METRICS = "recipe.json", "evaluation.json", "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a report.
+
+    Args:
+        name: what the report calls it.
+        evaluation: what `bnn.evaluate` found.
+        recipe: how to train it again, as `Recipe.to_dict` gives it; None if it is not known.
+        training: the epochs of each stage, by the stage's name, as `History.epochs` or a metrics.jsonl hold them.
+    """
+
+    name: str
+    evaluation: Evaluation
+    recipe: dict[str, Any] | None = None
+    training: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"a run needs a name that can be read, got {self.name!r}")
+        if not isinstance(self.evaluation, Evaluation):
+            kind = type(self.evaluation).__name__
+            raise TypeError(f"{self.name}: expected what bnn.evaluate returns, an Evaluation; got a {kind}")
+
+
+def read_entry(folder: str | os.PathLike[str], name: str | None = None) -> Entry:
+    """A run from its folder: its evaluation, its recipe where there is one, and every metrics.jsonl below.
+
+    Args:
+        folder: what `bnn.train.run_recipe` wrote, with the evaluation.json of `Evaluation.save` in it.
+        name: what the report calls it; None is the folder's name.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no evaluation in it.
+        ValueError: a file cannot be read.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise FileNotFoundError(f"there is no folder {place}; name the folder of a run")
+    path = place / EVALUATION
+    if not path.exists():
+        raise FileNotFoundError(f"{place} holds no {EVALUATION}; run `bayesianize evaluate {place}` first")
+    recipe = place / RECIPE
+    return Entry(
+        name=name or place.resolve().name,
+        evaluation=Evaluation.load(path),
+        recipe=_object(recipe, recipe.read_text(encoding="utf-8")) if recipe.exists() else None,
+        training=_training(place),
+    )
+
+
+def _training(place: Path) -> dict[str, list[dict[str, Any]]]:
+    """The epochs of every stage, plain pretraining first, then by name."""
+    found = {file.parent.relative_to(place).as_posix(): file for file in place.rglob(METRICS)}
+    order = sorted(found, key=lambda stage: (not pretraining(stage), stage))
+    stages = {"train" if stage == "." else stage: _epochs(found[stage]) for stage in order}
+    return {stage: epochs for stage, epochs in stages.items() if epochs}
+
+
+def pretraining(stage: str) -> bool:
+    """Whether a stage comes before the main training."""
+    return stage.split("/")[0] == "pretrain"
+
+
+def _epochs(path: Path) -> list[dict[str, Any]]:
+    """One object per line; the last line of a run that is being written may be cut short, and is left out."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
+    return [_object(path, line) for line in lines if line.strip()]
+
+
+def _object(path: Path, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"cannot read {path}: expected an object, got a {type(value).__name__}")
+    return value
+
+
+def grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Runs that can be compared: those of the same data and task, in the order in which they come.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not entries:
+        raise ValueError("a report needs at least one run, got none: name the folder of a run")
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in named_apart(entries):
+        groups.setdefault((entry.evaluation.data, entry.evaluation.task), []).append(entry)
+    return list(groups.values())
+
+
+def named_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """The same runs, no two of the same name: the second `a` is `a (2)`."""
+    taken: set[str] = set()
+    apart = []
+    for entry in entries:
+        name, count = entry.name, 1
+        while name in taken:
+            count += 1
+            name = f"{entry.name} ({count})"
+        taken.add(name)
+        apart.append(replace(entry, name=name))
+    return apart

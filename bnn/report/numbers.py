@@ -1,0 +1,83 @@
+"""How numbers are written, and which ones a comparison shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+def percent(share: float, places: int = 1, bare: bool = False) -> str:
+    """A share as text.
+
+    >>> percent(0.9722), percent(0.9722, bare=True), percent(0.233, 0)
+    ('97.2 %', '97.2', '23 %')
+    """
+    return f"{100 * share:.{places}f}{'' if bare else ' %'}"
+
+
+def probability(p: float) -> str:
+    """A probability as text, one that is not 1 never as 100 %.
+
+    >>> probability(0.935), probability(0.99999), probability(1.0)
+    ('93.5 %', '> 99.9 %', '100.0 %')
+    """
+    return "> 99.9 %" if 0.9995 <= p < 1 else percent(p)
+
+
+def decimals(value: float, places: int = 3, bare: bool = False) -> str:
+    """A number with so many places behind the point.
+
+    >>> decimals(0.98765)
+    '0.988'
+    """
+    return f"{value:.{places}f}"
+
+
+def figures(value: float, digits: int = 3, bare: bool = False) -> str:
+    """A number to so many significant digits, without an exponent where it can be read without one.
+
+    >>> figures(123.4), figures(1234.5), figures(999.7), figures(0.012345), figures(3.2e-7, 2), figures(2.0), figures(0)
+    ('123', '1,234', '1,000', '0.0123', '3.2e-07', '2.00', '0')
+    """
+    if value == 0:
+        return "0"
+    value = float(f"{value:.{digits}g}") if abs(value) < 10**digits else value  # 999.7 is 1,000
+    if abs(value) >= 10**digits:
+        return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.{digits - 1}e}"
+    return f"{value:#.{digits}g}".rstrip(".")
+
+
+def seconds(value: float) -> str:
+    """A time as text.
+
+    >>> seconds(0.0123), seconds(1.5), seconds(0.1234)
+    ('12 ms', '1.5 s', '120 ms')
+    """
+    if value >= 1:
+        return f"{figures(value, 2)} s"
+    thousandths = 1000 * value
+    rounded = float(f"{thousandths:.2g}")
+    return f"{rounded:.0f} ms" if rounded >= 10 else f"{figures(thousandths, 2)} ms"
+
+
+class Kind(NamedTuple):
+    """One metric: how it is called, what it is, which way is better, how it is written."""
+
+    key: str
+    title: str
+    about: str
+    better: str | float
+    text: Callable[..., str]
+
+
+CLASSES = (
+    Kind("accuracy", "accuracy", "share of test inputs that are classified right", "higher", percent),
+    Kind("nll", "NLL", "negative log-likelihood: the price of the probability given to the truth", "lower", decimals),
+    Kind("ece", "ECE", "how far probabilities are from frequencies, on average", "lower", percent),
+)
+REALS = (
+    Kind("rmse", "RMSE", "root mean squared error, in the target's own units", "lower", figures),
+    Kind("nll", "NLL", "negative log-likelihood: the price of the density given to the truth", "lower", decimals),
+    Kind("crps", "CRPS", "how far the predicted distribution is from the truth, in own units", "lower", figures),
+    Kind("coverage_90", "90 % coverage", "share of targets in their 90 % interval: should be 90 %", 0.9, percent),
+)

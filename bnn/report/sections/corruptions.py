@@ -1,0 +1,103 @@
+"""What happens as images get worse: means over kinds of corruption, severity by severity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from bnn import plots
+from bnn.evaluation import Evaluation
+from bnn.metrics.bootstrap import Interval
+from bnn.report import numbers
+from bnn.report.picture import Picture, Run
+
+SECTION = "corruptions"
+TITLES = {"accuracy": "Accuracy", "nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS"}
+SHARES = ("accuracy", "ece")  # between 0 and 1
+ENOUGH = 10  # kinds for an interval of their mean; fewer say too little about how kinds differ
+T = {9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145}  # 97.5 % of Student's t, by n - 1
+
+
+class Mean(NamedTuple):
+    """A metric at one severity: its mean over kinds and the interval of that mean."""
+
+    severity: int
+    value: float
+    low: float
+    high: float
+    kinds: int
+
+
+def means(evaluation: Evaluation, metric: str) -> list[Mean]:
+    """Severity 0 is the test inputs as they are.
+
+        m +- t s / sqrt(n)    over n >= 10 kinds: how far the mean would move with other kinds like these
+
+    Fewer kinds have the means of their own limits instead: how far it would move with other test inputs, at most.
+    """
+    rows: dict[int, list[Interval]] = {}
+    for row in evaluation.corruptions:
+        if metric in row.metrics and math.isfinite(row.metrics[metric].value):
+            rows.setdefault(row.severity, []).append(row.metrics[metric])
+    clean = evaluation.metrics.get(metric)
+    known = rows and clean is not None and math.isfinite(clean.value)
+    start = [Mean(0, clean.value, clean.low, clean.high, 1)] if known and clean is not None else []
+    return start + [_mean(severity, rows[severity], metric in SHARES) for severity in sorted(rows)]
+
+
+def _mean(severity: int, found: Sequence[Interval], share: bool) -> Mean:
+    n, values = len(found), [one.value for one in found]
+    value = fmean(values)
+    if n < ENOUGH:
+        return Mean(severity, value, fmean(one.low for one in found), fmean(one.high for one in found), n)
+    half = T.get(n - 1, 2.145) * stdev(values) / math.sqrt(n)
+    low, high = value - half, value + half
+    return Mean(severity, value, max(low, 0.0) if share else low, min(high, 1.0) if share else high, n)
+
+
+def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+    """One picture per metric, all runs in it."""
+    seen = [run for run in runs if run.evaluation.corruptions]
+    metrics = dict.fromkeys(name for run in seen for row in run.evaluation.corruptions for name in row.metrics)
+    for metric in metrics:
+        curves = [(run, curve) for run in seen if (curve := means(run.evaluation, metric))]
+        if curves:
+            yield _picture(metric, curves)
+
+
+def _picture(metric: str, curves: Sequence[tuple[Run, list[Mean]]]) -> Picture:
+    def draw(axes: Any) -> None:
+        for run, curve in curves:
+            severity, value, low, high, _ = zip(*curve, strict=True)
+            style: dict[str, Any] = {"ylabel": TITLES.get(metric, metric), "label": run.label, "color": run.color}
+            style["percent"] = metric in SHARES
+            plots.corruption_curve(axes, severity, value, low, high, **style)
+
+    text = numbers.percent if metric in SHARES else numbers.figures
+    ends = ((run.name, curve[-1]) for run, curve in curves)
+    facts = ", ".join(f"{name}: {text(end.value)} at severity {end.severity}" for name, end in ends)
+    title = f"{TITLES.get(metric, metric)} under corruption"
+    counts = {one.kinds for _, curve in curves for one in curve if one.severity > 0}
+    met = [{(row.kind, row.severity) for row in run.evaluation.corruptions} for run, _ in curves]
+    sentence = how(counts, shared=len(met) > 1 and all(one == met[0] for one in met))
+    return Picture(SECTION, f"corruption-{metric}", title, sentence, facts, draw, overlaid=True)
+
+
+def how(counts: set[int], shared: bool) -> str:
+    """The sentence says what the bars are, for that depends on how many kinds there are.
+
+    Args:
+        counts: how many kinds a point stands for.
+        shared: whether several runs met the same corruptions.
+    """
+    number = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    kinds = "one kind of corruption" if counts == {1} else f"{number} kinds of corruption"
+    start = f"Each point is the mean over {kinds} (0: none), "
+    if min(counts) >= ENOUGH:
+        bars = "its bar the 95 % interval of that mean if these kinds stand for others like them"
+    else:
+        bars = "its bar the 95 % interval over test inputs"
+    end = "; all runs meet the same images, so curves can differ for certain although bars overlap" if shared else ""
+    return f"{start}{bars}{end}."

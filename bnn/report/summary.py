@@ -1,0 +1,125 @@
+"""A comparison in plain words: what is best at what, and what cannot be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from bnn.report.columns import Cell, Column
+from bnn.report.comparison import Comparison
+
+FEW_SETS = 2  # of inputs from elsewhere that get a sentence each
+
+
+class Name(str):
+    """The name of a run within a sentence."""
+
+    __slots__ = ()
+
+
+Sentence = list[str]  # pieces of text, names among them; joined, they are the sentence
+
+BEST = {  # column -> (how the sentence about the best begins, what it is called when all are about the same)
+    "accuracy": ("Most accurate is", "accuracy"),
+    "rmse": ("The smallest error (RMSE) is that of", "error (RMSE)"),
+    "nll": ("The best likelihood (NLL) is that of", "likelihood (NLL)"),
+    "ece": ("Best calibrated (ECE) is", "calibration (ECE)"),
+    "crps": ("The best CRPS is that of", "CRPS"),
+    "coverage_90": ("Closest to the promise of its 90 % intervals is", "the coverage of 90 % intervals"),
+}
+
+
+def summary(found: Comparison) -> list[Sentence]:
+    """Sentences about the numbers of a comparison.
+
+    Runs whose 95 % interval overlaps that of the best are called about the same.
+    """
+    if len(found.runs) == 1:
+        return list(_alone(found))
+    inputs = f"{found.inputs:,}" if found.inputs == found.fewest else f"{found.fewest:,} to {found.inputs:,}"
+    start = [f"{len(found.runs)} runs on ", found.data, f" were scored on {inputs} test inputs."]
+    quality = [column for column in found.columns if column.key in BEST]
+    return [start, *(s for c in quality if (s := _ranked(found, c, *BEST[c.key]))), *_outside(found), *_size(found)]
+
+
+def _alone(found: Comparison) -> Iterator[Sentence]:
+    """One run: its numbers."""
+    yield [Name(found.runs[0]), " was scored on ", f"{found.inputs:,} test inputs of ", found.data, "."]
+    for column in found.columns:
+        cell = column.cells[0]
+        if cell.value is None or cell.low is None:
+            continue
+        where = ["The AUROC against ", column.title] if column.key.startswith("auroc:") else [_capital(column.title)]
+        yield [*where, f" is {cell.text} (95 % interval {cell.small})."]
+    yield from _size(found)
+
+
+def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentence:
+    """Which run is best at something, and which are about the same; empty if fewer than two were measured."""
+    best, same, others = ([Name(n) for n in _marked(found, column, mark)] for mark in ("best", "same", ""))
+    if len(best) + len(same) + len(others) < 2:
+        return []
+    value = next(cell.text for cell in column.cells if cell.mark == "best")
+    if not others:
+        low, high = _ends(column)
+        span = low if low == high else f"{low} to {high}"
+        runs = "both runs" if len(best + same) == 2 else f"all {len(best + same)} runs"
+        return [f"In {what} {runs} are about the same ({span})."]
+    if same:
+        return [f"{start} ", *_and(best), f" ({value}), with ", *_and(same), " about the same."]
+    return [f"{start} ", *_and(best), f" ({value}), its interval clear of all others."]
+
+
+def _outside(found: Comparison) -> Iterator[Sentence]:
+    """Which run spots inputs from elsewhere best; where there are many sets, how often each is best."""
+    columns = [column for column in found.columns if column.key.startswith("auroc:")]
+    if len(columns) <= FEW_SETS:
+        for column in columns:
+            line = _ranked(found, column, f"Best at spotting {column.title} is", f"spotting {column.title}")
+            if line:
+                yield line
+        return
+    wins = {name: sum(name in _marked(found, column, "best") for column in columns) for name in found.runs}
+    most = max(wins.values())
+    first = [Name(name) for name, count in wins.items() if count == most]
+    yield ["Best at spotting inputs from elsewhere is ", *_and(first), f" (in {most} of {len(columns)} sets)."]
+
+
+def _size(found: Comparison) -> Iterator[Sentence]:
+    column = found.column("parameters")
+    if column is None:
+        return
+    cell = min(column.cells, key=lambda cell: cell.value or 0)
+    small = [Name(name) for name, one in zip(found.runs, column.cells, strict=True) if one.value == cell.value]
+    share = "" if cell.small == "plain" else f", {cell.small.removesuffix(' plain')} those of the plain network"
+    if len(found.runs) == 1:
+        yield [f"It has {cell.text} parameters{share}."]
+    elif len(small) == len(found.runs):
+        yield [f"Each has {cell.text} parameters{share}."]
+    else:
+        yield ["Smallest is ", *_and(small), f": {cell.text} parameters{share}."]
+
+
+def _marked(found: Comparison, column: Column, mark: str) -> list[str]:
+    pairs = zip(found.runs, column.cells, strict=True)
+    return [name for name, cell in pairs if cell.value is not None and cell.mark == mark]
+
+
+def _ends(column: Column) -> tuple[str, str]:
+    cells: list[Cell] = [cell for cell in column.cells if cell.value is not None]
+    cells.sort(key=lambda cell: cell.value or 0.0)
+    return cells[0].text, cells[-1].text
+
+
+def _and(names: Sequence[str]) -> Sentence:
+    """Names as an English list.
+
+    >>> "".join(_and(["a", "b", "c"]))
+    'a, b and c'
+    """
+    between = [", "] * (len(names) - 2) + [" and "] * (len(names) > 1) + [""]
+    return [piece for piece in chain(*zip(names, between, strict=True)) if piece]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,144 @@
+"""The comparison and its summary: which numbers, which marks, and no more than the intervals allow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made_runs import around, bare, full, outside, real
+
+from bnn.evaluation import Size, Time
+from bnn.metrics.bootstrap import Interval
+from bnn.report import Entry, comparison, summary
+
+
+def marks(key: str, *runs: Any) -> list[str]:
+    """The marks of a column."""
+    column = comparison([Entry(f"run {i}", run) for i, run in enumerate(runs)]).column(key)
+    assert column is not None
+    return [cell.mark for cell in column.cells]
+
+
+def text(*entries: Entry) -> str:
+    """The summary as one line."""
+    return " ".join("".join(sentence) for sentence in summary(comparison(entries)))
+
+
+def accurate(value: float, half: float = 0.02) -> Any:
+    return bare(metrics={"accuracy": around(value, half)})
+
+
+def test_the_best_and_those_about_the_same_are_marked() -> None:
+    assert marks("accuracy", accurate(0.9), accurate(0.95), accurate(0.97)) == ["", "same", "best"]
+    # intervals that touch overlap; those that do not, do not
+    assert marks("accuracy", accurate(0.5, 0.25), accurate(1.0, 0.25)) == ["same", "best"]
+    assert marks("accuracy", accurate(0.5, 0.25), accurate(1.0, 0.2)) == ["", "best"]
+
+
+def test_lower_is_better_where_it_is() -> None:
+    low, high = bare(metrics={"nll": around(0.1)}), bare(metrics={"nll": around(0.5)})
+    assert marks("nll", low, high) == ["best", ""]
+
+
+def test_coverage_is_best_nearest_its_level() -> None:
+    runs = [real(metrics={"coverage_90": Interval(v, v - 0.01, v + 0.01)}) for v in (1.0, 0.88, 0.75)]
+    assert marks("coverage_90", *runs) == ["", "best", ""]
+
+
+def test_parameters_have_no_interval_and_ties_are_exact() -> None:
+    sizes = [bare(size=Size(n, 4 * n, 1, 1000, n / 1000)) for n in (500, 501, 500)]
+    assert marks("parameters", *sizes) == ["best", "", "best"]
+
+
+def test_times_within_a_tenth_are_about_the_same() -> None:
+    times = [full(time=Time(1000, seconds, None, 5)) for seconds in (1.0, 1.09, 1.11)]
+    assert marks("time", *times) == ["best", "same", ""]
+
+
+def test_one_run_alone_is_best_of_nothing() -> None:
+    assert all(not cell.mark for column in comparison([Entry("a", full())]).columns for cell in column.cells)
+
+
+def test_a_run_that_was_not_measured_has_no_mark_and_no_number() -> None:
+    found = comparison([Entry("a", full()), Entry("b", bare()), Entry("c", full(ood={"elsewhere": outside(0.99)}))])
+    column = found.column("auroc:elsewhere")
+    assert column is not None
+    assert [(cell.value, cell.mark) for cell in column.cells] == [(0.9, ""), (None, ""), (0.99, "best")]
+    assert found.rows[1][found.header.index("AUROC elsewhere")] == "-"
+
+
+def test_columns_with_nothing_in_them_are_left_out() -> None:
+    keys = [column.key for column in comparison([Entry("a", bare())]).columns]
+    assert keys == ["parameters", "draws", "accuracy", "nll", "ece", "epistemic"]
+    keys = [column.key for column in comparison([Entry("a", real(draws=1))]).columns]
+    assert keys == ["parameters", "draws", "rmse", "nll", "crps", "coverage_90"]
+
+
+def test_a_nan_is_no_number() -> None:
+    nan = float("nan")
+    assert marks("nll", bare(metrics={"nll": Interval(nan, nan, nan)}), bare()) == ["", ""]
+
+
+def test_texts_and_json() -> None:
+    found = comparison([Entry("a", full()), Entry("b", full(metrics={"accuracy": around(0.8)}))])
+    assert found.header[:5] == ["run", "parameters", "draws", "accuracy", "NLL"]
+    assert found.rows[0] == ["a", "2,500*", "20", "95.0 %*", "0.200*", "3.0 %*", "0.900*", "0.050", "0.30", "100 ms*"]
+    cell = comparison([Entry("a", full())]).column("parameters").cells[0]  # type: ignore[union-attr]
+    assert cell.small == "25 % of plain"
+    stored = json.loads(json.dumps(found.to_dict()))
+    assert stored["runs"]["b"]["accuracy"] == {"value": 0.8, "low": 0.78, "high": 0.8200000000000001, "mark": ""}
+    assert stored["runs"]["a"]["time"] == {"value": 0.1, "mark": "best"}
+
+
+def test_times_are_compared_with_the_plain_network() -> None:
+    cell = comparison([Entry("a", full())]).column("time").cells[0]  # type: ignore[union-attr]
+    assert (cell.text, cell.small) == ("100 ms", "10 times plain")
+
+
+def test_different_data_are_not_compared() -> None:
+    with pytest.raises(ValueError, match=r"same data, got digits \(classification\), houses \(regression\)"):
+        comparison([Entry("a", bare()), Entry("b", real())])
+    with pytest.raises(ValueError, match="at least one run"):
+        comparison([])
+
+
+def test_the_summary_says_what_is_best() -> None:
+    a, b, c = (Entry(name, accurate(value)) for name, value in (("a", 0.8), ("b", 0.93), ("c", 0.95)))
+    assert "Most accurate is c (95.0 %), with b about the same." in text(a, b, c)
+    assert "Most accurate is c (95.0 %), its interval clear of all others." in text(a, c)
+    assert "In accuracy both runs are about the same (93.0 % to 95.0 %)." in text(b, c)
+    assert "In likelihood (NLL) all 3 runs are about the same (0.200)." in text(a, b, c)
+    assert "Each has 2,500 parameters, 25 % of those of the plain network." in text(a, b)
+
+
+def test_runs_on_other_numbers_of_inputs_are_said_to_be() -> None:
+    assert "scored on 400 to 500 test inputs" in text(Entry("a", bare()), Entry("b", bare(inputs=400)))
+
+
+def test_the_summary_names_the_smallest_and_the_best_outside() -> None:
+    plain = full(size=Size(10_000, 40_000, 1, 10_000, 1.0), ood={"elsewhere": outside(0.7)})
+    found = text(Entry("plain", plain), Entry("small", full()))
+    assert "Best at spotting elsewhere is small (0.900), its interval clear of all others." in found
+    assert "Smallest is small: 2,500 parameters, 25 % of those of the plain network." in found
+
+
+def test_many_sets_share_a_sentence() -> None:
+    good, bad = ({name: outside(value) for name in "xyz"} for value in (0.9, 0.6))
+    found = text(Entry("a", full(ood=good)), Entry("b", full(ood=bad)))
+    assert "Best at spotting inputs from elsewhere is a (in 3 of 3 sets)." in found
+
+
+def test_the_summary_of_one_run_gives_its_numbers() -> None:
+    found = text(Entry("a", full()))
+    assert found.startswith(
+        "a was scored on 500 test inputs of digits. Accuracy is 95.0 % (95 % interval [93.0, 97.0])."
+    )
+    assert found.endswith("It has 2,500 parameters, 25 % of those of the plain network.")
+
+
+def test_real_targets_have_a_summary_too() -> None:
+    worse = replace(real(), metrics=real().metrics | {"rmse": around(9.0, 0.1)})
+    found = text(Entry("a", real()), Entry("b", worse))
+    assert "The smallest error (RMSE) is that of a (3.00), its interval clear of all others." in found
