@@ -14,7 +14,7 @@ from torch import Tensor
 from bnn.data.dataset import Part
 from bnn.extras import need
 
-LETTERS = "ACEFHJKMNPRTUVWXYadefhkmnrtuwxy"  # without those that look like a digit
+LETTERS = "ACEFHJKMNPRTVWXYadefhkmrtwxy"  # without those that look like a digit, or would if blurred
 FONTS = ("Sans", "Sans-Bold", "Sans-Oblique", "SansMono", "SansMono-Bold", "Serif", "Serif-Bold", "Serif-Italic")
 GLYPH = 64  # pixels a letter is drawn with before it is shrunk
 FAR = 3.0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NAME = "_beside"  # how the names are found again
 CLEAR = 6.0  # points between the middle of a marker and its name
 ROUNDS = 4  # over all names
+MISLEADING = 10.0  # what a point of distance costs by which a name is nearer to another than to its own
 
 # (dx, dy) in multiples of CLEAR, the best first: right, left, above, below, corners, then the same further away, and at
 # last beyond the ends of long error bars
@@ -34,7 +35,9 @@ def write_beside(ax: Axes, x: float, y: float, label: str | None) -> None:
         return
     scale = ax.figure.dpi / 72  # pixels in a point
     boxes = np.stack([_boxes(ax, name, scale) for name in names])  # (n, places, 4)
-    for name, place in zip(names, _apart(boxes, _things(ax, scale), np.asarray(ax.bbox.extents) / scale), strict=True):
+    owners = np.stack([ax.transData.transform(name.xy) / scale for name in names])  # (n, 2)
+    inside = np.asarray(ax.bbox.extents) / scale
+    for name, place in zip(names, _apart(boxes, owners, _things(ax, scale), inside), strict=True):
         dx, dy = PLACES[place]
         name.set_position((CLEAR * dx, CLEAR * dy))
         name.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
@@ -65,14 +68,23 @@ def _things(ax: Axes, scale: float) -> Floats:
     return np.array([[*(c.min(axis=0) - CLEAR / 2), *(c.max(axis=0) + CLEAR / 2)] for c in corners])
 
 
-def _apart(boxes: Floats, things: Floats, inside: Floats) -> NDArray[np.intp]:
-    """A place for each of n names, (n,): the least area over things, over other names and outside.
+def _misleading(boxes: Floats, owners: Floats) -> Floats:
+    """How much nearer a name at each of its places is to another point than to its own, in points: (n, places)."""
+    gap = np.maximum(boxes[:, :, None, :2] - owners, owners - boxes[:, :, None, 2:]).clip(0)  # (n, places, n, 2)
+    away = np.hypot(gap[..., 0], gap[..., 1])
+    own = away[np.arange(len(boxes)), :, np.arange(len(boxes))]  # (n, places)
+    return np.asarray((own[..., None] - away).max(axis=2))
+
+
+def _apart(boxes: Floats, owners: Floats, things: Floats, inside: Floats) -> NDArray[np.intp]:
+    """A place for each of n names, (n,): the least area over things, over other names and outside, and near its point.
 
     Each name in turn takes the best place given the others; the best of several starts counts.
     """
     n, places = boxes.shape[:2]
     out = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1]) - _overlap(boxes, inside)
     alone = 3 * out + 2 * _overlap(boxes[:, :, None], things).sum(axis=2) + 0.3 * np.arange(places)  # (n, places)
+    alone += MISLEADING * _misleading(boxes, owners)
     pairs = 3 * _overlap(boxes[:, :, None, None], boxes)  # (n, places, n, places)
     pairs[np.arange(n), :, np.arange(n), :] = 0
     every = np.arange(n)

@@ -59,7 +59,7 @@ def test_letters_are_strokes_that_reach_two_sides() -> None:
     assert (torch.maximum(high, wide) > 0.85).all()  # all but one row or column
     bright = Part(200 + images().x // 2)
     assert torch.equal(strange("letters", bright, 3).x, 255 - strange("letters", images(), 3).x)
-    assert not set("0123456789OoIlSsBZzQqGgbD") & set(LETTERS)
+    assert not set("0123456789OoIlSsBZzQqGgbDUun") & set(LETTERS)
 
 
 def test_what_each_kind_of_table_keeps() -> None:

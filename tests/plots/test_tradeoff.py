@@ -110,3 +110,27 @@ def test_one_name_is_right_of_its_point() -> None:
     assert text.get_position()[0] > 0
     assert text.get_position()[1] == 0
     assert text.get_horizontalalignment() == "left"
+
+
+def test_a_name_is_nearest_to_its_own_point() -> None:
+    """Two points almost on top of each other: the upper one's name is not beside the lower one."""
+    with plots.theme():
+        figure = Figure(figsize=(3.5, 2.75))
+        ax = figure.subplots()
+        points = {
+            "plain": (65.0, 0.51),
+            "ffg-w": (1290.0, 0.563),
+            "ffg-u": (1300.0, 0.579),
+            "ensemble-u": (1230.0, 0.585),
+        }
+        for name, (x, y) in points.items():
+            plots.tradeoff(ax, x, y, yerr=(y - 0.09, y + 0.1), label=name, log_x=True)
+        figure.draw_without_rendering()
+    anchors = {name: ax.transData.transform(point) for name, point in points.items()}
+    for text in ax.texts:
+        box = text.get_window_extent()
+        away = {
+            name: np.hypot(max(box.x0 - x, x - box.x1, 0), max(box.y0 - y, y - box.y1, 0))
+            for name, (x, y) in anchors.items()
+        }
+        assert away[text.get_text()] <= min(away.values()) + 2, (text.get_text(), away)

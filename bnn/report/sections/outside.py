@@ -12,7 +12,7 @@ from bnn.report.columns import SCORES, WORDS, sets
 from bnn.report.picture import Picture, Run, in_key, slug
 
 SECTION = "outside"
-XLABEL = {"entropy": "entropy (nats)", "total": "predicted variance"}
+XLABEL = {"entropy": "entropy (nats)", "total": "predicted variance (scaled target)"}
 CROWDED = 4  # more names than that would cover the curves
 
 
