@@ -112,17 +112,16 @@ def test_one_name_is_right_of_its_point() -> None:
     assert text.get_horizontalalignment() == "left"
 
 
-def test_a_name_is_nearest_to_its_own_point() -> None:
-    """Two points almost on top of each other: the upper one's name is not beside the lower one."""
+@pytest.mark.parametrize("seed", [2, 6, 7, 9])
+def test_a_name_is_nearest_to_its_own_point(seed: int) -> None:
+    """Points almost on top of each other: the name of one is not beside another."""
+    random = np.random.default_rng(seed)
+    upper, lower = 0.563 + 0.01 * random.normal(), 0.575 + 0.01 * random.normal()
+    points = {"plain": (60, 0.51), "ffg-w": (1290, upper), "ffg-u": (1300, lower)}
+    points["ensemble-u"] = (1200 + 100 * random.normal(), 0.585)
     with plots.theme():
         figure = Figure(figsize=(3.5, 2.75))
         ax = figure.subplots()
-        points = {
-            "plain": (65.0, 0.51),
-            "ffg-w": (1290.0, 0.563),
-            "ffg-u": (1300.0, 0.579),
-            "ensemble-u": (1230.0, 0.585),
-        }
         for name, (x, y) in points.items():
             plots.tradeoff(ax, x, y, yerr=(y - 0.09, y + 0.1), label=name, log_x=True)
         figure.draw_without_rendering()
