@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from bnn.cli.architecture import NETS, Architecture, named, whole_numbers
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.contestants import METHODS, PLAIN, chosen, contestants, twins
 from bnn.cli.count import ROWS, Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
 from bnn.cli.mistakes import Mistake, one_of
+from bnn.cli.networks.architecture import NETS, Architecture, named, whole_numbers
+from bnn.cli.networks.contestants import METHODS, PLAIN, chosen, contestants, twins
 from bnn.cli.options import Json, Quiet, Seed
 from bnn.files import write_atomically
 from bnn.likelihoods import Gaussian

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bnn.cli.architecture import MOST, NETS, Architecture, named
 from bnn.cli.console import print_json, print_table
-from bnn.cli.counting import Counted, by_layer, count_methods, count_recipe, readable
 from bnn.cli.mistakes import Mistake, nearest
+from bnn.cli.networks.architecture import MOST, NETS, Architecture, named
+from bnn.cli.networks.counting import Counted, by_layer, count_methods, count_recipe, readable
 from bnn.cli.options import Json
 from bnn.train.outcome import load_run
 from bnn.train.presets import presets

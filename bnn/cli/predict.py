@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bnn.cli.abstain import KINDS, Rule, above, check_thresholds
-from bnn.cli.answers import Answers, class_answers, real_answers
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.coverage import covering, stated
 from bnn.cli.finished import finished
-from bnn.cli.inputs import Inputs, read_inputs
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
-from bnn.cli.table_files import as_csv, checked_file, write_table
+from bnn.cli.predicting.abstain import KINDS, Rule, above, check_thresholds
+from bnn.cli.predicting.answers import Answers, class_answers, real_answers
+from bnn.cli.predicting.coverage import covering, stated
+from bnn.cli.predicting.inputs import Inputs, read_inputs
+from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
 from bnn.dealing import combinations, default_samples
 from bnn.evaluation.outputs import Outputs, Predictor
 from bnn.evaluation.progress import progress_of

@@ -53,7 +53,8 @@ def reliability(ax: Axes, curve: ReliabilityCurve, *, label: str | None = None, 
     ax.plot(p, f, label=label, markevery=[], **look)  # its marker shows in the key; those of the bins follow
     area = np.maximum(AREA * w / max(1.0, w.sum()), LEAST)
     edge, face = look["color"], need("matplotlib.colors", "plots").to_rgba(look["color"], 0.5)
-    ax.scatter(p, f, s=area, facecolors=[face], edgecolors=edge, marker=look["marker"], linewidths=1.0, zorder=3)
+    look = {"marker": look["marker"], "linewidths": 1.0, "zorder": 3, "clip_on": False}  # whole at p = 1, too
+    ax.scatter(p, f, s=area, facecolors=[face], edgecolors=edge, **look)
     ax.set_xlabel("predicted probability")
     ax.set_ylabel("observed frequency")
     key(ax)

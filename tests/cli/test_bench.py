@@ -16,9 +16,9 @@ from torch import nn
 
 from bnn import timing
 from bnn.cli import bench as command
-from bnn.cli import contestants as module
 from bnn.cli.app import run
-from bnn.cli.contestants import METHODS, USUAL, contestants, twins
+from bnn.cli.networks import contestants as module
+from bnn.cli.networks.contestants import METHODS, USUAL, contestants, twins
 from bnn.nn import inducing
 from bnn.nn.ffg import FFG
 from bnn.nn.inducing import InducingBase

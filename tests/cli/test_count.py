@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import bnn
-from bnn.cli import counting, shapes
 from bnn.cli.app import run
-from bnn.cli.architecture import named
-from bnn.cli.counting import readable
+from bnn.cli.networks import counting, shapes
+from bnn.cli.networks.architecture import named
+from bnn.cli.networks.counting import readable
 from bnn.data.named_sets.images import IMAGE_SETS
 from bnn.likelihoods import Categorical
 from bnn.nn.nets import CNN, FCN

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn.cli.array_inputs import loaded
 from bnn.cli.console import say
 from bnn.cli.mistakes import Mistake
-from bnn.cli.named_inputs import Inputs, kind_of, refuse, row_names
+from bnn.cli.predicting.array_inputs import loaded
+from bnn.cli.predicting.named_inputs import Inputs, kind_of, refuse, row_names
 from bnn.data.array_sets.array_files import Array
 from bnn.data.array_sets.array_preparation import LAYOUTS, channels_first
 from bnn.data.dataset import Part

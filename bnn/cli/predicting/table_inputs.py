@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from bnn.cli.named_inputs import Inputs, kind_of, refuse, row_names
+from bnn.cli.predicting.named_inputs import Inputs, kind_of, refuse, row_names
 from bnn.data.dataset import Part
 from bnn.data.tables.columns import category_name
 from bnn.data.tables.table import TablePreparation

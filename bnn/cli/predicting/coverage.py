@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bnn.cli.abstain import Rule, smallest_threshold
 from bnn.cli.console import say
 from bnn.cli.mistakes import USERS, Mistake, described
+from bnn.cli.predicting.abstain import Rule, smallest_threshold
 from bnn.cli.validation import FILE, Validation, read_validation, write_validation
 from bnn.evaluation.outputs import Array
 from bnn.likelihoods import HeteroscedasticGaussian

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bnn.bayesianize import bayesianize_
-from bnn.cli.architecture import Architecture
+from bnn.cli.networks.architecture import Architecture
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import layer_types
 from bnn.nn.memory import total_memory

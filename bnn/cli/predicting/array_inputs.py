@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from bnn.cli.mistakes import Mistake, described
-from bnn.cli.named_inputs import Inputs, kind_of, refuse, row_names
+from bnn.cli.predicting.named_inputs import Inputs, kind_of, refuse, row_names
 from bnn.data.array_sets.array_files import Array, array_of
 from bnn.data.array_sets.array_preparation import ScaledInputs
 from bnn.data.dataset import Part

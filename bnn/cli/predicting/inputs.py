@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bnn.cli.array_inputs import read_arrays
-from bnn.cli.image_inputs import ImageReader
 from bnn.cli.mistakes import Mistake
-from bnn.cli.named_inputs import Inputs
-from bnn.cli.table_inputs import read_tables
+from bnn.cli.predicting.array_inputs import read_arrays
+from bnn.cli.predicting.image_inputs import ImageReader
+from bnn.cli.predicting.named_inputs import Inputs
+from bnn.cli.predicting.table_inputs import read_tables
 from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.image_folders.folder_preparation import FolderPreparation
 from bnn.data.scaling import ImageScaling

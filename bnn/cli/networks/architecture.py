@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.shapes import shape_of
+from bnn.cli.networks.shapes import shape_of
 from bnn.data import names as data_names
 from bnn.ensemble import Ensemble
 from bnn.nn.nets.factory import NETWORKS

@@ -1,0 +1,1 @@
+"""Networks that `bayesianize count` and `bayesianize bench` build by name."""

@@ -1,0 +1,1 @@
+"""How `bayesianize predict` reads inputs, answers and abstains."""
