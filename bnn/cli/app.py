@@ -15,6 +15,7 @@ from bnn.cli.evaluate import evaluate
 from bnn.cli.predict import predict
 from bnn.cli.presets import presets
 from bnn.cli.report import report
+from bnn.cli.train import train
 
 app = typer.Typer(
     name="bayesianize",
@@ -51,6 +52,13 @@ def add(command: Callable[..., Any], *examples: str) -> None:
 
 
 add(demo, "bayesianize demo", "bayesianize demo --out my-demo --open")
+add(
+    train,
+    "bayesianize train --data houses.csv --target price",
+    "bayesianize train --data photos/ --image-size 32 --method ensemble-u --out runs/photos",
+    "bayesianize train --preset ours/digits-from-trained --epochs 5",
+    "bayesianize train recipe.toml --seed 1",
+)
 add(presets, "bayesianize presets", "bayesianize presets ours/ --json")
 add(
     evaluate,

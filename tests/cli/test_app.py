@@ -50,7 +50,7 @@ def test_help_ends_with_examples_whose_options_exist(name: str, capsys: pytest.C
 def test_every_option_says_what_it_is(name: str) -> None:
     for option in COMMANDS[name].params:
         assert option.help, f"{name}: {option.opts}"
-        assert option.help.strip().endswith((".", ")")), option.help
+        assert option.help.strip().endswith((".", ")", "]")), option.help
 
 
 def test_without_a_command_it_shows_help(capsys: pytest.CaptureFixture[str]) -> None:

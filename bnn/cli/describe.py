@@ -1,0 +1,160 @@
+"""From flags to a recipe and its data; whatever is wrong with them is found here, before anything is written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bnn.cli import defaults, sources
+from bnn.cli.flags import Flags
+from bnn.cli.methods import DEFAULT, METHODS, Method, method_name
+from bnn.cli.mistakes import Mistake, nearest, one_of
+from bnn.cli.networks.architecture import named
+from bnn.cli.overrides import with_method_flags, with_schedule_flags
+from bnn.cli.settings import Setting, applied, parsed
+from bnn.data import names
+from bnn.data.dataset import Data
+from bnn.train.build import build_data, build_net
+from bnn.train.presets import presets
+from bnn.train.recipe import Recipe
+from bnn.train.seeds import own_randomness
+
+EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
+LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A run: its recipe, its data, and the folder it goes to where nobody says."""
+
+    recipe: Recipe
+    data: Data
+    folder: str
+
+
+def describe(flags: Flags) -> Described:
+    """The run that the flags describe, by themselves or on top of a recipe file or a preset."""
+    settings = [parsed(text) for text in flags.settings]
+    base = _base(flags)
+    method = None if flags.method is None else method_name(flags.method)
+    if method is None and not base:
+        method = DEFAULT
+    values = applied(base | {"data": sources.described(flags, base.get("data"))}, _of(settings, "data"))
+    data = _loaded(values["data"], flags.download)
+    _check_likelihood(flags.likelihood, data)
+    chosen = None if method is None else METHODS[method]
+    values = applied(values | {"net": _net(flags, base, data, chosen)}, _of(settings, "net"))
+    if chosen is not None:
+        values |= _parts(chosen, values, flags, data, alone=not base)
+    values.setdefault("method", {"inference": "deterministic"})
+    values = with_schedule_flags(with_method_flags(values, flags), flags, len(data.train))
+    title = "-".join([sources.label(values["data"]), str(values["net"]["name"]), method or ""])
+    values.setdefault("name", title)
+    rest = [one for one in settings if one.section not in ("data", "net")]
+    recipe = Recipe.from_dict(applied(values, rest))
+    return Described(recipe, data, _folder(flags, title, recipe.seed))
+
+
+def _folder(flags: Flags, title: str, seed: int) -> str:
+    """runs/<data>-<net>-<method>-seed<seed>; of a file or a preset, runs/<its name>-seed<seed>."""
+    if flags.file is not None:
+        title = os.path.splitext(os.path.basename(flags.file))[0]
+    elif flags.preset is not None:
+        title = flags.preset
+    return os.path.join("runs", f"{title.replace('/', '-')}-seed{seed}")
+
+
+def _base(flags: Flags) -> dict[str, Any]:
+    """The values of the recipe file or preset; none where flags describe the whole run."""
+    if flags.file is not None and flags.preset is not None:
+        raise Mistake(f"give a recipe file, {flags.file}, or --preset {flags.preset}, not both")
+    if flags.preset is not None:
+        known = presets()
+        if flags.preset not in known:
+            hint = nearest(flags.preset, known)
+            raise Mistake(f"unknown preset {flags.preset!r}{hint}; `bayesianize presets` lists all {len(known)}")
+        return known[flags.preset].to_dict()
+    if flags.file is None:
+        if flags.data is None:
+            raise Mistake(
+                f"say what to train: a recipe file, --preset NAME (`bayesianize presets` lists them), or data, as "
+                f"`{EXAMPLE}`"
+            )
+        return {}
+    if not flags.file.endswith((".json", ".toml")):
+        raise Mistake(f"{flags.file} is no recipe: expected a .json or .toml file{_meant(flags.file)}")
+    return Recipe.from_file(flags.file).to_dict()
+
+
+def _meant(file: str) -> str:
+    """What a word that is no recipe may be."""
+    if file in presets():
+        return f"; it is a preset: bayesianize train --preset {file}"
+    if file.endswith((".csv", ".tsv")):
+        return f"; data go behind --data: bayesianize train --data {file} --target COLUMN"
+    if file in names() or os.path.exists(file):
+        return f"; data go behind --data: bayesianize train --data {file}"
+    return f"; for data: {EXAMPLE}"
+
+
+def _of(settings: list[Setting], section: str) -> list[Setting]:
+    return [one for one in settings if one.section == section]
+
+
+def _loaded(description: dict[str, Any], download: bool) -> Data:
+    """The data, with a hint where they could be downloaded."""
+    if download:
+        if "name" not in description:
+            raise Mistake("--download is for named data sets; these data are your own: leave it out")
+        description = description | {"download": True}
+    try:
+        data: Data = build_data(description)
+    except FileNotFoundError as error:
+        hint = (
+            f"\n--download lets `train` fetch {description['name']}" if "name" in description and not download else ""
+        )
+        raise Mistake(f"{error}{hint}") from error
+    return data
+
+
+def _check_likelihood(likelihood: str | None, data: Data) -> None:
+    if likelihood is not None:
+        one_of(f"likelihood for {data.task}", likelihood, LIKELIHOODS[data.task])
+
+
+def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) -> dict[str, Any]:
+    """The network of the recipe: that of the file or preset, or by its name, or the one that fits the data."""
+    before = base.get("net")
+    name = (flags.net or (before or {}).get("name") or defaults.network(data.in_shape)).lower()
+    shape = ",".join(map(str, data.in_shape))
+    net = named(name, in_shape=shape, classes=data.out_features, hidden=flags.hidden, channels=flags.channels).net
+    if before is not None and name == str(before["name"]).lower():
+        return before | {option: net[option] for option in flags.given("hidden", "channels")}
+    if method is not None and method.hidden is not None and name == "fcn" and flags.hidden is None:
+        net["hidden"] = list(method.hidden)
+    if name == "cnn" and max(data.in_shape[-2:]) < defaults.TINY and len(data.in_shape) == 3:
+        net["maxpool_freq"] = 2
+    return net
+
+
+def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
+    """What a method says about a recipe; its schedule too, where no file or preset has one."""
+    members = method.networks if flags.members is None or method.members > 1 else flags.members
+    outputs = data.out_features * (2 if flags.likelihood == "heteroscedastic" else 1)
+    with own_randomness(torch.device("cpu")):
+        net = build_net(values["net"], data.in_shape, outputs)
+    parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
+    parts["method"] = defaults.options(method, net, flags.rows, flags.cols, several=members > 1)
+    if not alone:
+        samples = {"samples": method.members} if method.members > 1 else {}
+        return parts | {"schedule": (values.get("schedule") or {}) | samples, "kl_weights": []}
+    trained = (
+        flags.weights is not None or bool(flags.pretrain_epochs) or (method.pretrain and flags.pretrain_epochs is None)
+    )
+    parts["schedule"] = defaults.schedule(len(data.train), method, trained)
+    if method.pretrain and flags.weights is None:
+        parts["pretrain"] = defaults.plain_schedule(len(data.train))
+    return parts

@@ -1,0 +1,100 @@
+"""What a finished run comes to, in a few lines or as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from bnn.cli.validation import predictions
+from bnn.data.dataset import Data
+from bnn.evaluation.scores import Resampling
+from bnn.evaluation.size import size_of
+from bnn.train.outcome import Outcome
+
+RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
+PERCENT = ("accuracy", "ece")
+
+
+def summary(folder: str, outcome: Outcome, data: Data) -> dict[str, Any]:
+    """The result of a run, as JSON: where it is, what it took, how large it is, and how good."""
+    assert outcome.recipe is not None
+    assert outcome.history is not None
+    epochs = outcome.history.epochs
+    size = size_of(outcome.net)
+    return {
+        "run": folder,
+        "recipe": outcome.recipe.to_dict(),
+        "epochs": len(epochs),
+        "best_epoch": outcome.history.best,
+        "seconds": round(_seconds(folder), 1),
+        "parameters": size.parameters,
+        "plain_parameters": size.plain,
+        "ratio": size.ratio,
+        **_scores(outcome, data),
+        "kl_weight": outcome.recipe.schedule.kl_weight if outcome.candidates else None,
+        "next": _next(folder, outcome.recipe.data),
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    ratio = f"{100 * found['ratio']:.0f} % of the plain network's {found['plain_parameters']:,}"
+    kept = "" if found["best_epoch"] is None else f", of which the best, {found['best_epoch'] + 1}, was kept"
+    text = [
+        f"run         {found['run']}",
+        f"trained     {found['epochs']} epochs{kept}, {_time(found['seconds'])}",
+        f"parameters  {found['parameters']:,} ({ratio})",
+    ]
+    if found["kl_weight"] is not None:
+        text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
+    if found["scored"] is not None:
+        numbers = ", ".join(_number(name, value) for name, value in found["metrics"].items())
+        draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
+        text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
+    return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _scores(outcome: Outcome, data: Data) -> dict[str, Any]:
+    """How good the run is on the validation data, or on the test data where there are none."""
+    scored = next((name for name in ("validation", "test") if getattr(data, name) is not None), None)
+    if scored is None:
+        return {"scored": None, "inputs": 0, "draws": 0, "metrics": {}}
+    outputs, targets = predictions(outcome, data, getattr(data, scored))
+    found = Resampling(RESAMPLES, 0, 15).few(outputs, targets, data.task == "regression")
+    metrics = {name: interval.value for name, interval in found.items()}
+    return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics}
+
+
+def _seconds(folder: str) -> float:
+    """The time of all epochs of all stages."""
+    files = pathlib.Path(folder).rglob("metrics.jsonl")
+    return sum(json.loads(line)["seconds"] for file in files for line in file.read_text().splitlines())
+
+
+def _next(folder: str, data: dict[str, Any]) -> list[str]:
+    own = next((str(data[kind]) for kind in ("csv", "folder") if kind in data), "FILE")
+    run, inputs = _quoted(folder), _quoted(own)
+    return [f"bayesianize evaluate {run}", f"bayesianize predict {run} {inputs}", f"bayesianize report {run}"]
+
+
+def _quoted(path: str) -> str:
+    return f"'{path}'" if " " in path else os.fspath(path)
+
+
+def _time(seconds: float) -> str:
+    """As people say it.
+
+    >>> _time(7.26), _time(754.0), _time(7300.0)
+    ('7.3 s', '12.6 min', '2.0 h')
+    """
+    for limit, length, unit in ((60, 1, "s"), (3600, 60, "min")):
+        if seconds < limit:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _number(name: str, value: float) -> str:
+    shown = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS"}.get(name, name)
+    return f"{shown} {100 * value:.1f} %" if name in PERCENT else f"{shown} {value:.4g}"
