@@ -74,7 +74,8 @@ def fit(
         seed: of everything random in the run; None draws one from torch's global generator. A run that goes on keeps
             the seed it began with. The global generators are left as they were.
         num_data: number of training inputs, where a loader cannot say.
-        save_every: seconds between checkpoints; there is one after every epoch anyway. 0: after every step.
+        save_every: seconds between checkpoints; there is one after every epoch anyway, but for epochs of less than two
+            seconds. 0: after every step.
         progress: None shows a bar on terminals; True one line per epoch elsewhere, too; False nothing.
         tensorboard: None logs to it if it is installed and there is `out`.
         workers: processes that load a torch `Dataset`.

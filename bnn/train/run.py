@@ -30,6 +30,7 @@ from bnn.train.seeds import derived, seed_everything
 from bnn.train.tally import Tally
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
+BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
 
 
 class DivergenceError(ArithmeticError):
@@ -205,7 +206,10 @@ class Run:
             log.add(numbers)
         progress.epoch(numbers)
         self.epoch, self.step, self.tally = self.epoch + 1, 0, Tally()
-        self.save()
+        ended = self.epoch in (1, self.schedule.epochs) or self.best.out_of_patience(self.epoch)
+        due = time.monotonic() - self._saved >= min(BETWEEN, self.settings.save_every)
+        if agreed(self.fabric, False, (due or ended) and self.fabric.is_global_zero)[1]:
+            self.save()
 
     def _check_score(self, nll: float) -> None:
         if not math.isfinite(nll):

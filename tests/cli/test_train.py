@@ -180,14 +180,14 @@ def same_network(one: str, other: str) -> bool:
 def test_ctrl_c_as_a_program(home: Path) -> None:
     flowers(home)
     args = ["train", "--data", "flowers.csv", "--target", "kind", "--epochs", "100000"]
-    process = subprocess.Popen([sys.executable, "-m", "bnn", *args], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("epoch 1/"):
-            break
-    process.send_signal(signal.SIGINT)
-    rest = process.stderr.read()
-    assert process.wait(timeout=60) == 130
+    with subprocess.Popen([sys.executable, "-m", "bnn", *args], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("epoch 1/"):
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
     assert "start it again to go on from" in rest
     assert "Traceback" not in rest
 

@@ -22,6 +22,7 @@ from torch import Tensor
 import bnn
 from bnn.files import FileFormatError
 from bnn.train import checkpoint
+from bnn.train import run as running
 from bnn.train.checkpoint import previous, read_checkpoint, write_checkpoint
 
 
@@ -339,3 +340,20 @@ def test_a_damaged_checkpoint_stops_a_run_until_it_is_deleted(tmp_path: Path) ->
     assert same(net, expected)
     assert history.column("epoch") == [0, 1, 2]
     assert likelihood.steps == 6  # of 9: the checkpoint before was that of the first epoch
+
+
+@pytest.mark.parametrize(("between", "saved"), [(0.0, [1, 2, 3, 4, 5]), (math.inf, [1, 5])])
+def test_short_epochs_are_not_all_saved(
+    between: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first and the last always are, and a run ends the same either way."""
+    monkeypatch.setattr(running, "BETWEEN", between)
+    epochs: list[int] = []
+    write = running.RunFolder.save
+    monkeypatch.setattr(
+        running.RunFolder,
+        "save",
+        lambda self, name, state: epochs.append(state["run"]["epoch"]) or write(self, name, state),
+    )
+    run(plain_net(), epochs=5, out=tmp_path / "run", save_every=1e9)
+    assert epochs == saved
