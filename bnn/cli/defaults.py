@@ -1,4 +1,9 @@
-"""Values of a run that nobody gave: chosen so that a table of some hundred rows or a folder of images simply works."""
+"""Values of a run that nobody gave: chosen so that a table of some hundred rows or a folder of images simply works.
+
+A Bayesian network is trained plain first, which is cheap, then converted and trained on. On the tables of scikit-learn,
+the digits and made pictures that was as good as training it from scratch or better, in half the time, and its NLL was
+that of the plain network or better for classes (digits 0.10 instead of 0.16), about the same for real targets.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +16,37 @@ from bnn.nn.base import layer_types
 from bnn.train.batches import step_count
 from bnn.train.recipe import PLAIN
 
-STEPS, EPOCHS = 600, 20  # at least so many of each: fewer steps left inducing weights underfitted
-FEW, SMALL_BATCH, BATCH = 2000, 32, 100  # up to FEW inputs small batches: the more steps an epoch has, the fewer epochs
-PLAIN_RATE = 1e-3
-RATES = {"inducing": 0.02, "inducingdeterministic": 0.02}
-TINY = 16  # pixels a side; below, two poolings would leave hardly any
+STEPS, EPOCHS = 600, 12  # of plain training, or from scratch: at least so many of each
+AFTER = 2  # what comes after plain training takes this part of its epochs
+FEW = 2000  # inputs; up to so many the first values count: small batches, since each epoch costs time of its own
+BATCH = (32, 100)
+PLAIN_LR = (5e-3, 1e-3)
+SLOWER = (1.0, 0.2)  # factor of a method's learning rate
+PATIENCE = 5  # plain networks overfit: they keep their best epoch, and stop after a fifth of all without a better one
+TINY = 16  # pixels a side; below, a pooling after every convolution would leave hardly any
+NARROW = 64  # inputs of a layer; the prior sd of 8 / sqrt(d_in) would be above 1 below
 
 
-def schedule(inputs: int, method: Method, trained: bool = False) -> dict[str, Any]:
-    """The main training on so many inputs, of a network that is `trained` already or not."""
-    chosen = plain_schedule(inputs)
-    if method.family != PLAIN:
-        chosen |= {"lr": RATES.get(method.family, 0.01), "samples": method.members}
-    return chosen
-
-
-def plain_schedule(inputs: int) -> dict[str, Any]:
+def plain_schedule(inputs: int, validated: bool, epochs: int | None = None) -> dict[str, Any]:
     """Maximum likelihood on so many inputs."""
-    batch = SMALL_BATCH if inputs <= FEW else BATCH
-    epochs = max(EPOCHS, -(-STEPS // step_count(inputs, batch)))
-    return {"epochs": epochs, "batch_size": batch, "lr": PLAIN_RATE, "cosine": True}
+    many = inputs > FEW
+    if epochs is None:
+        epochs = _epochs(inputs)
+    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": PLAIN_LR[many], "cosine": True}
+    return chosen | ({"patience": max(PATIENCE, epochs // PATIENCE)} if validated else {})
+
+
+def schedule(inputs: int, method: Method, trained: bool) -> dict[str, Any]:
+    """The training of a Bayesian method on so many inputs, of a network that is `trained` already or not."""
+    many = inputs > FEW
+    epochs = -(-_epochs(inputs) // AFTER) if trained else _epochs(inputs)
+    lr = SLOWER[many] * (method.lr if trained else method.scratch_lr)
+    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": lr, "cosine": True}
+    return chosen | {"samples": method.members, "kl_weight": method.kl_weight}
+
+
+def _epochs(inputs: int) -> int:
+    return max(EPOCHS, -(-STEPS // step_count(inputs, BATCH[inputs > FEW])))
 
 
 def network(in_shape: tuple[int, ...]) -> str:
@@ -44,37 +60,26 @@ def options(
     """The method of a recipe: what `bnn.bayesianize_` takes to put it on the plain network `net`, or `several` of it.
 
     A side of the inducing matrix is as large as asked for. Where nobody asks, it is at most the smaller side of the
-    layer, since the mean of W has no larger rank than that; so small layers do not take more parameters than they had.
+    layer, since the mean of W has no larger rank than that; so small layers hardly take more parameters than they had.
     """
-    if method.size is None:
+    if method.family == PLAIN or method.size is None:
         return {"inference": method.family, **method.options}
-    if rows is not None or cols is not None:
-        sizes = {"inducing_rows": rows or method.size, "inducing_cols": cols or method.size}
-        return {"inference": method.family, **sizes, **method.options}
-    narrow, wide = _layers(net, method.size)
-    narrow = {f"*.{name}" if several else name: size for name, size in narrow.items()}
-    if not narrow:
-        return {"inference": method.family, **_square(method.size), **method.options}
-    keys = dict.fromkeys(wide, method.size) | narrow
-    entries = {key: {"inference": method.family, **_square(size)} for key, size in keys.items()}
-    return {"inference": entries, **method.options}
-
-
-def _square(size: int) -> dict[str, int]:
-    return {"inducing_rows": size, "inducing_cols": size}
-
-
-def _layers(net: nn.Module, size: int) -> tuple[dict[str, int], list[str]]:
-    """{layer: its smaller side} of the layers narrower than `size`, and the classes of the others."""
-    narrow: dict[str, int] = {}
-    wide: list[str] = []
+    usual = {"inference": method.family, "inducing_rows": rows or method.size, "inducing_cols": cols or method.size}
+    wide: dict[str, Any] = {}
+    narrow: dict[str, Any] = {}
     for name, layer in net.named_modules():
-        if type(layer) not in set(layer_types()):
-            continue
-        weight: Any = layer.weight
-        side = min(weight.shape[0], weight[0].numel() + (layer.bias is not None))
-        if side < size:
-            narrow[name] = side
-        else:
-            wide.append(type(layer).__name__)
-    return narrow, list(dict.fromkeys(wide))
+        if type(layer) in set(layer_types()):
+            entry = usual | _of_layer(layer, method.size, rows, cols)
+            if entry == usual:
+                wide["members" if several else type(layer).__name__] = entry  # a container yields to globs, a class not
+            else:
+                narrow[f"*.{name}" if several else name] = entry
+    return {"inference": wide | narrow, **method.options} if narrow else usual | method.options
+
+
+def _of_layer(layer: Any, size: int, rows: int | None, cols: int | None) -> dict[str, Any]:
+    """What a narrow layer has of its own."""
+    d_out, d_in = layer.weight.shape[0], layer.weight[0].numel() + (layer.bias is not None)
+    side = min(size, d_out, d_in)
+    own: dict[str, Any] = {"inducing_rows": rows or side, "inducing_cols": cols or side}
+    return own | ({"prior_sd": 1.0, "sqrt_width_scaling": False} if d_in < NARROW else {})

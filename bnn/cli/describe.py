@@ -19,7 +19,7 @@ from bnn.data import names
 from bnn.data.dataset import Data
 from bnn.train.build import build_data, build_net
 from bnn.train.presets import presets
-from bnn.train.recipe import Recipe
+from bnn.train.recipe import PLAIN, Recipe
 from bnn.train.seeds import own_randomness
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
@@ -49,8 +49,8 @@ def describe(flags: Flags) -> Described:
     values = applied(values | {"net": _net(flags, base, data, chosen)}, _of(settings, "net"))
     if chosen is not None:
         values |= _parts(chosen, values, flags, data, alone=not base)
-    values.setdefault("method", {"inference": "deterministic"})
-    values = with_schedule_flags(with_method_flags(values, flags), flags, len(data.train))
+    values.setdefault("method", {"inference": PLAIN})
+    values = with_schedule_flags(with_method_flags(values, flags), flags, data)
     title = "-".join([sources.label(values["data"]), str(values["net"]["name"]), method or ""])
     values.setdefault("name", title)
     rest = [one for one in settings if one.section not in ("data", "net")]
@@ -151,10 +151,21 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
     if not alone:
         samples = {"samples": method.members} if method.members > 1 else {}
         return parts | {"schedule": (values.get("schedule") or {}) | samples, "kl_weights": []}
-    trained = (
-        flags.weights is not None or bool(flags.pretrain_epochs) or (method.pretrain and flags.pretrain_epochs is None)
-    )
-    parts["schedule"] = defaults.schedule(len(data.train), method, trained)
-    if method.pretrain and flags.weights is None:
-        parts["pretrain"] = defaults.plain_schedule(len(data.train))
-    return parts
+    return parts | _schedules(method, flags, len(data.train), data.validation is not None)
+
+
+def _schedules(method: Method, flags: Flags, inputs: int, validated: bool) -> dict[str, Any]:
+    """How a method trains where only flags say anything: plain first, then as a Bayesian network.
+
+    Not plain first where `--weights` are trained already, or where `--ml-epochs` or `--annealing-epochs` ask for the
+    paper's way, which begins with maximum likelihood in the same training.
+    """
+    if method.family == PLAIN:
+        return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs)}
+    first = flags.pretrain_epochs
+    if first is None and (flags.weights is not None or flags.given("ml_epochs", "annealing_epochs")):
+        first = 0
+    parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, first != 0 or flags.weights is not None)}
+    if first is None and flags.epochs is not None:
+        first = defaults.AFTER * flags.epochs
+    return parts | ({} if first == 0 else {"pretrain": defaults.plain_schedule(inputs, validated, first)})

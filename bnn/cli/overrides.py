@@ -11,6 +11,7 @@ from bnn.cli import defaults
 from bnn.cli.flags import Flags, option
 from bnn.cli.mistakes import Mistake
 from bnn.cli.networks.architecture import whole_numbers
+from bnn.data.dataset import Data
 from bnn.nn.base import families, pairing
 from bnn.train.recipe import PLAIN
 
@@ -31,7 +32,11 @@ def with_method_flags(values: dict[str, Any], flags: Flags) -> dict[str, Any]:
     for name, value in asked.items():
         if value is not None:
             method = with_option(method, name, value, typed[name])
-    if flags.max_lamda is not None and flags.max_lamda > 0 and method.get("init_lamda") == values["method"].get("max_lamda"):
+    if (
+        flags.max_lamda is not None
+        and flags.max_lamda > 0
+        and method.get("init_lamda") == values["method"].get("max_lamda")
+    ):
         method["init_lamda"] = flags.max_lamda  # what starts at its cap still does
     if flags.max_sd is not None:
         known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
@@ -88,7 +93,7 @@ def _names(family: str) -> list[str]:
     return pairing(family, nn.Linear).options_type.names() if family.lower() in families() else []
 
 
-def with_schedule_flags(values: dict[str, Any], flags: Flags, inputs: int) -> dict[str, Any]:
+def with_schedule_flags(values: dict[str, Any], flags: Flags, data: Data) -> dict[str, Any]:
     """The recipe with other schedules, seed, likelihood and weights to start from."""
     if is_plain(values["method"]):
         for name in flags.given(*BAYESIAN):
@@ -103,7 +108,7 @@ def with_schedule_flags(values: dict[str, Any], flags: Flags, inputs: int) -> di
     if flags.kl_weight is not None:
         changed["kl_weights"] = []
     if flags.pretrain_epochs is not None:
-        before = values.get("pretrain") or defaults.plain_schedule(inputs)
+        before = values.get("pretrain") or defaults.plain_schedule(len(data.train), data.validation is not None)
         changed["pretrain"] = before | {"epochs": flags.pretrain_epochs} if flags.pretrain_epochs else None
     if flags.weights is not None:
         if not os.path.isfile(flags.weights):

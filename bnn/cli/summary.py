@@ -27,6 +27,7 @@ def summary(folder: str, outcome: Outcome, data: Data) -> dict[str, Any]:
         "run": folder,
         "recipe": outcome.recipe.to_dict(),
         "epochs": len(epochs),
+        "plain_epochs": max((len(one) for one in _stages(os.path.join(folder, "pretrain"))), default=0),
         "best_epoch": outcome.history.best,
         "seconds": round(_seconds(folder), 1),
         "parameters": size.parameters,
@@ -41,10 +42,11 @@ def summary(folder: str, outcome: Outcome, data: Data) -> dict[str, Any]:
 def lines(found: dict[str, Any]) -> list[str]:
     """The same for people."""
     ratio = f"{100 * found['ratio']:.0f} % of the plain network's {found['plain_parameters']:,}"
-    kept = "" if found["best_epoch"] is None else f", of which the best, {found['best_epoch'] + 1}, was kept"
+    kept = "" if found["best_epoch"] is None else f", of which number {found['best_epoch'] + 1}, the best, was kept"
+    kept += f", after {found['plain_epochs']} of a plain network" if found["plain_epochs"] else ""
     text = [
         f"run         {found['run']}",
-        f"trained     {found['epochs']} epochs{kept}, {_time(found['seconds'])}",
+        f"trained     {_counted(found['epochs'])}{kept}, {_time(found['seconds'])}",
         f"parameters  {found['parameters']:,} ({ratio})",
     ]
     if found["kl_weight"] is not None:
@@ -69,8 +71,13 @@ def _scores(outcome: Outcome, data: Data) -> dict[str, Any]:
 
 def _seconds(folder: str) -> float:
     """The time of all epochs of all stages."""
-    files = pathlib.Path(folder).rglob("metrics.jsonl")
-    return sum(json.loads(line)["seconds"] for file in files for line in file.read_text().splitlines())
+    return sum(float(epoch["seconds"]) for stage in _stages(folder) for epoch in stage)
+
+
+def _stages(folder: str) -> list[list[dict[str, Any]]]:
+    """The epochs of all stages in a folder, or below it."""
+    files = sorted(pathlib.Path(folder).rglob("metrics.jsonl"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
 
 def _next(folder: str, data: dict[str, Any]) -> list[str]:
@@ -98,3 +105,7 @@ def _time(seconds: float) -> str:
 def _number(name: str, value: float) -> str:
     shown = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS"}.get(name, name)
     return f"{shown} {100 * value:.1f} %" if name in PERCENT else f"{shown} {value:.4g}"
+
+
+def _counted(epochs: int) -> str:
+    return f"{epochs} epoch{'' if epochs == 1 else 's'}"

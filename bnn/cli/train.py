@@ -70,7 +70,7 @@ def train(
         float | None, _flag("--annealing-epochs", TRAINING, "Epochs over which the KL then grows.", min=0)
     ] = None,
     pretrain_epochs: Annotated[
-        int | None, _flag("--pretrain-epochs", TRAINING, "Train plain so long, then convert.", min=0)
+        int | None, _flag("--pretrain-epochs", TRAINING, "First train a plain network so long; 0: do not.", min=0)
     ] = None,
     weights: Annotated[str | None, _flag("--weights", TRAINING, "Start from a network that bnn.save wrote.")] = None,
     lr: Annotated[float | None, _flag("--lr", TRAINING, "Learning rate.")] = None,
@@ -123,7 +123,8 @@ def announce(folder: str, run: Described, size: Size, done: bool) -> None:
     say(f"data: {data.name}, {data.task}, {counts} inputs")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
-    state = "finished already, nothing is trained" if done else f"{recipe.schedule.epochs} epochs"
+    plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "
+    state = "finished already, nothing is trained" if done else f"{plain}{recipe.schedule.epochs} epochs"
     say(f"run: {folder}, {state}")
 
 

@@ -115,7 +115,10 @@ TRAINING = [
     ((*TABLE, "--set", "shedule.lr=1"), "a recipe has no 'shedule' (did you mean 'schedule'?)"),
     ((*TABLE, "--set", "schedule.cosine=maybe"), "cosine must be true or false, got 'maybe'"),
     ((*TABLE, "--set", "seed.x=1"), "'seed' is one value, it has no 'x'; write --set seed=..."),
-    ((*TABLE, "--set", "pretrain.lr=1"), "this run has no pretrain; --pretrain-epochs adds it"),
+    (
+        (*TABLE, "--pretrain-epochs", "0", "--set", "pretrain.lr=1"),
+        "this run has no pretrain; --pretrain-epochs adds it",
+    ),
     ((*TABLE, "--set", "data.tset=0.1"), "data: csv has no option 'tset' (did you mean 'test'?)"),
     ((*TABLE, "--set", "lr"), "--set takes name=value, as --set schedule.clip=1.0; got 'lr'"),
     ((*TABLE, "--device", "gpu"), "unknown device 'gpu'; expected cpu, cuda, cuda:1 or mps"),
@@ -165,7 +168,7 @@ def test_another_recipe_in_the_same_folder(home: Path) -> None:
     kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert json.loads((folder / "recipe.json").read_text()) == stored
     for flag, message in (
-        (("--lr", "0.5"), "schedule.lr was 0.02, is now 0.5; choose another folder with --out, or delete this one"),
+        (("--lr", "0.5"), "schedule.lr was 0.005, is now 0.5; choose another folder with --out, or delete this one"),
         (("--epochs", "2"), "schedule.epochs was 1, is now 2, which changes every rate of a cosine"),
         (("--drop", "note"), "data.drop was None, is now ['note']"),
     ):

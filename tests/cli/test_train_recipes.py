@@ -19,16 +19,18 @@ from bnn.cli.rehearsal import rehearse
 from bnn.train import Recipe, presets
 
 FFG_U: dict[str, Any] = {
+    "prior_sd": 8.0,
     "sqrt_width_scaling": True,
-    "prior_sd": methods.PRIOR["prior_sd"],
-    "max_lamda": 0.05,
-    "init_lamda": 0.05,
+    "max_lamda": 0.03,
+    "init_lamda": 0.03,
     "max_sd_u": 0.1,
 }
 
 
-def square(size: int) -> dict[str, Any]:
-    return {"inference": "inducing", "inducing_rows": size, "inducing_cols": size}
+def square(size: int, narrow: bool = False) -> dict[str, Any]:
+    """The entry of a layer; those with fewer than 64 inputs have a prior sd of 1."""
+    prior = {"prior_sd": 1.0, "sqrt_width_scaling": False} if narrow else {}
+    return {"inference": "inducing", "inducing_rows": size, "inducing_cols": size} | prior
 
 
 def recipe(**flags: Any) -> Recipe:
@@ -41,12 +43,14 @@ def test_a_table_by_flags_alone(tmp_path: Path) -> None:
     assert found.recipe.data == {"csv": path, "validation": 0.1, "target": "kind"}
     assert found.recipe.net == {"name": "fcn"}
     # 4 inputs with the bias, 64 hidden, 3 classes: no inducing matrix larger than its layer
-    assert (
-        found.recipe.method == {"inference": {"Linear": square(16), "Linear0": square(4), "Linear2": square(3)}} | FFG_U
-    )
-    schedule = found.recipe.schedule  # 63 rows: two steps per epoch, so 300 epochs for 600 steps
-    assert (schedule.epochs, schedule.batch_size, schedule.cosine, schedule.samples) == (300, 32, True, 1)
-    assert (found.recipe.pretrain, found.recipe.members, found.recipe.seed) == (None, 1, 3)
+    layers = {"Linear": square(16), "Linear0": square(4, narrow=True), "Linear2": square(3)}
+    assert found.recipe.method == {"inference": layers} | FFG_U
+    plain, schedule = found.recipe.pretrain, found.recipe.schedule
+    assert plain is not None  # 63 rows: two steps per epoch, so 300 epochs for 600 steps
+    assert (plain.epochs, plain.batch_size, plain.lr, plain.cosine, plain.patience) == (300, 32, 5e-3, True, 60)
+    assert (schedule.epochs, schedule.batch_size, schedule.lr, schedule.cosine) == (150, 32, 5e-3, True)
+    assert (schedule.samples, schedule.kl_weight, schedule.patience) == (1, 1.0, None)
+    assert (found.recipe.members, found.recipe.seed) == (1, 3)
     assert found.folder == os.path.join("runs", "flowers-fcn-ffg-u-seed3")
     assert [len(part) for part in (found.data.train, found.data.validation, found.data.test) if part] == [63, 9, 18]
 
@@ -159,9 +163,9 @@ def test_methods_without_inducing_weights(typed: str, method: dict[str, Any], mo
 def test_methods_of_inducing_weights(typed: str, q: dict[str, Any], size: int) -> None:
     found = recipe(**NET, method=typed)
     common = {name: value for name, value in FFG_U.items() if name != "max_sd_u"}
-    # 65 x 20, 21 x 18, 19 x 10: only the last is narrower than 16
-    sizes = square(size) if size < 10 else {"inference": {"Linear": square(16), "1.Linear2": square(10)}}
-    assert found.method == sizes | common | q
+    # 65 x 20, 21 x 18, 19 x 10: the last is narrower than 16
+    layers = {"Linear": square(size), "1.Linear1": square(size, True), "1.Linear2": square(min(size, 10), True)}
+    assert found.method == {"inference": layers} | common | q
     assert found.schedule.samples == q.get("ensemble_size", 1)
 
 
@@ -169,23 +173,23 @@ def test_several_networks_name_their_layers_alike() -> None:
     found = describe(Flags(**NET, method="compressed-ensemble"))
     assert found.recipe.members == 3
     assert found.recipe.pretrain is not None
-    assert list(found.recipe.method["inference"]) == ["Linear", "*.1.Linear2"]
-    assert rehearse(found.recipe, found.data).networks == 3
+    assert list(found.recipe.method["inference"]) == ["members", "*.1.Linear1", "*.1.Linear2"]
+    size, one = rehearse(found.recipe, found.data), describe(Flags(**NET))
+    assert size.networks == 3
+    assert size.parameters == 3 * rehearse(one.recipe, one.data).parameters
     assert recipe(**NET, method="compressed-ensemble", members=2).members == 2
     assert recipe(**NET, method="deterministic", members=4).members == 4
 
 
 def test_sizes_and_caps_by_flags() -> None:
     found = recipe(**NET, rows=7, cols=9, max_lamda=0.2, max_sd=0.3).method
-    assert found == FFG_U | {
-        "inference": "inducing",
-        "inducing_rows": 7,
-        "inducing_cols": 9,
-        "max_lamda": 0.2,
-        "init_lamda": 0.2,
-        "max_sd_u": 0.3,
-    }
-    assert recipe(**NET, rows=7).method["inducing_cols"] == 16
+    for layer, entry in found["inference"].items():
+        own = {"inducing_rows": 7, "inducing_cols": 9, "max_lamda": 0.2, "max_sd_u": 0.3}
+        assert entry == square(16, narrow=layer != "Linear") | own
+    assert found["init_lamda"] == 0.2
+    assert [one["inducing_cols"] for one in recipe(**NET, rows=7).method["inference"].values()] == [16, 16, 10]
+    wide = recipe(data="digits", net="fcn", hidden="80,80", rows=7, cols=9).method
+    assert wide == FFG_U | {"inference": "inducing", "inducing_rows": 7, "inducing_cols": 9}
     assert recipe(**NET, method="ffg-w", max_sd=0.3).method["max_sd"] == 0.3
     found = recipe(**NET, max_lamda=0).method
     assert all(one["max_lamda"] == 0 for one in found["inference"].values())
@@ -198,7 +202,7 @@ def test_sizes_and_caps_by_flags() -> None:
     ("flags", "expected"),
     [
         ({"epochs": 7}, {"epochs": 7}),
-        ({"epochs": 9, "ml_epochs": 3.0, "annealing_epochs": 2.0}, {"epochs": 9, "warmup": 3, "anneal": 2}),
+        ({"epochs": 9, "ml_epochs": 3.0, "annealing_epochs": 2.0}, {"epochs": 9, "warmup": 3, "anneal": 2, "lr": 0.02}),
         ({"lr": 0.5, "batch_size": 9, "samples": 3, "kl_weight": 0.2}, {"lr": 0.5, "batch_size": 9, "samples": 3}),
         ({"milestones": "6,12"}, {"milestones": (6, 12), "cosine": False}),
         ({"patience": 4}, {"patience": 4}),
@@ -214,8 +218,15 @@ def test_flags_of_the_schedule(flags: dict[str, Any], expected: dict[str, Any]) 
 def test_training_plain_first() -> None:
     found = recipe(**NET, pretrain_epochs=4)
     plain = recipe(**NET, method="deterministic").schedule
-    assert found.pretrain == type(plain).of(plain.to_dict() | {"epochs": 4})
-    assert recipe(**NET, method="compressed-ensemble", pretrain_epochs=0).pretrain is None
+    assert found.pretrain == type(plain).of(plain.to_dict() | {"epochs": 4, "patience": 5})
+    usual, scratch = recipe(**NET), recipe(**NET, pretrain_epochs=0)
+    assert usual.pretrain == plain
+    assert scratch.pretrain is None
+    assert (usual.schedule.lr, scratch.schedule.lr) == (0.005, 0.02)
+    assert recipe(**NET, epochs=3).pretrain == type(plain).of(plain.to_dict() | {"epochs": 6, "patience": 5})
+    assert recipe(**NET, validation=0.0).pretrain == type(plain).of(plain.to_dict() | {"patience": None, "epochs": 15})
+    for flags in ({"ml_epochs": 3.0}, {"annealing_epochs": 3.0}):  # the paper's way
+        assert recipe(**NET, **flags).pretrain is None
 
 
 def test_likelihood_and_a_network_with_two_outputs(tmp_path: Path) -> None:
