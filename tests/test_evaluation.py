@@ -122,7 +122,7 @@ def test_a_plain_network_runs_once_and_mutual_information_is_left_out() -> None:
     assert found.draws == 1
     assert found.uncertainty.epistemic == 0
     assert list(found.ood["ood"].detection) == ["max_prob", "entropy"]
-    assert any("mutual_information" in note for note in found.notes)
+    assert any("mutual information" in note for note in found.notes)
     assert found.posterior is None
     assert found.verdict.startswith("one pass")
 

@@ -14,7 +14,7 @@ def print_comparisons(entries: Sequence[Entry]) -> None:
     """One table for the runs of each data set."""
     for group in grouped(entries):
         found = comparison(group)
-        title = f"{found.data}: {found.task}, {found.inputs:,} test inputs; * best, ~ about the same"
+        title = f"{found.data}: {found.task}, {found.inputs:,} test inputs; * best, ~ intervals overlap"
         table = [found.header, *found.rows]
         if len(found.runs) <= SIDE_BY_SIDE:
             table = [list(row) for row in zip(*table, strict=True)]

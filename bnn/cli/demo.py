@@ -14,11 +14,14 @@ import typer
 
 from bnn.cli.comparing import print_comparisons
 from bnn.cli.console import print_json, say
-from bnn.cli.evaluating import Wanted, evaluate_run
+from bnn.cli.evaluating import FILE, Wanted, evaluate_run
 from bnn.cli.mistakes import Mistake
+from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Seed
+from bnn.evaluation import Evaluation
 from bnn.report import Entry, comparison, read_entry, save_pictures, write
 from bnn.train import Recipe, run_recipe
+from bnn.train.outcome import NET
 
 # Every method sees the digits 30 times: the Bayesian ones 20 times as a plain network, then 10 times as themselves.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,7 +35,7 @@ CORRUPTIONS = {kind: [1, 3, 5] for kind in ("gaussian_noise", "impulse_noise", "
 TITLE = "Four methods on handwritten digits"
 ABOUT = (
     "Every method sees 1,167 digits 30 times and is tested on 500 digits of other writers. Letters, inverted digits "
-    "and noise are inputs that no digit resembles: a network that knows what it does not know is uncertain about them."
+    "and noise are unlike any input it was trained on: a network that knows what it does not know is unsure about them."
 )
 
 
@@ -53,12 +56,14 @@ def demo(
         _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {_state(folder)}")
         with _one_thread():
             run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
-            _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
-            evaluate_run(folder, Wanted(ood=OOD, corruptions=CORRUPTIONS, progress=progress))
+            if not measured(folder, quick):
+                _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
+                evaluate_run(folder, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
+    _tell(quiet, f"writing the report and its pictures to {out}{os.sep}")
     entries = [read_entry(out / name.lower(), name) for name in METHODS]
     _finish(entries, out, as_json)
     if show:
-        typer.launch(str((out / "report.html").absolute()))
+        open_page(out / "report.html")
 
 
 def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
@@ -71,6 +76,16 @@ def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
     if recipe.pretrain is not None:
         short["pretrain"] = {"epochs": max(1, recipe.pretrain.epochs // 10)}
     return recipe.but(**short)
+
+
+def measured(folder: Path, quick: bool = False) -> bool:
+    """Whether a finished run was evaluated already, as the demo does it, and not trained since."""
+    file = folder / FILE
+    if not file.exists() or file.stat().st_mtime < (folder / NET).stat().st_mtime:
+        return False
+    found = Evaluation.load(file)
+    wanted = [] if quick else [(kind, severity) for kind, levels in CORRUPTIONS.items() for severity in levels]
+    return list(found.ood) == list(OOD) and [(one.kind, one.severity) for one in found.corruptions] == wanted
 
 
 def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:

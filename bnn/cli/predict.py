@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from torch import nn
 
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.finished import finished
@@ -20,6 +21,8 @@ from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
 from bnn.dealing import combinations, default_samples
 from bnn.evaluation.outputs import Outputs, Predictor
 from bnn.evaluation.progress import progress_of
+from bnn.nn.inducing import InducingBase
+from bnn.prediction import set_sampling_
 from bnn.record import listed
 from bnn.train.monitor import is_bayesian
 from bnn.train.outcome import Outcome
@@ -71,6 +74,7 @@ def predict(
     samples = _samples(outcome, samples, by)
     given = read_inputs(outcome, inputs, keep or ())
     rule = _rule(folder, outcome, abstain_above, coverage, by or "total", samples, quiet)
+    whole_draws_(outcome.net)
     predictor = Predictor(outcome.net, outcome.likelihood, samples, batch_size, seed, outcome.target)
     with progress_of(False if quiet else None, len(given)) as advance:
         outputs = predictor(given.part, None, lambda done: advance("predicting", done), listed(inputs))
@@ -84,6 +88,12 @@ def predict(
         _print(answers, outcome.task)
     if not quiet:
         say(_summary(answers, rule, file))
+
+
+def whole_draws_(net: nn.Module) -> None:
+    """Makes every draw one function, in place: an input's answer does not depend on those beside it."""
+    if any(isinstance(module, InducingBase) for module in net.modules()):
+        set_sampling_(net, "weight")
 
 
 def _check_abstaining(abstain_above: float | None, coverage: float | None, by: str | None) -> None:

@@ -13,8 +13,10 @@ from bnn.cli.console import print_json, say
 from bnn.cli.evaluating import FILE, Wanted, evaluate_run
 from bnn.cli.finished import finished
 from bnn.cli.mistakes import Mistake, one_of
+from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Runs
 from bnn.report import comparison, grouped, read_entry, save_pictures, write
+from bnn.train.outcome import RUN
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -35,12 +37,15 @@ def report(
         raise Mistake(f"the page is an .html file, got --out {out}; try --out {out.with_suffix('.html')}")
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise Mistake(f"cannot write {out}: {'it is a folder' if out.is_dir() else 'there is no folder for it'}")
+    runs = _only_runs(runs)
     for run in runs:
         finished(run)  # all are looked at before one is evaluated
     for run in runs:
         if not (run / FILE).exists():
             say(f"{run} is not evaluated yet: doing it on its test data (`bayesianize evaluate` can do more)")
             evaluate_run(run, Wanted(progress=False if quiet else None))
+    if not quiet:
+        say(f"writing {out}{'' if plots is None else f' and the pictures in {plots}'}")
     entries = [read_entry(run) for run in runs]
     options = {} if title is None else {"title": title}
     write(entries, out, **options)
@@ -54,4 +59,14 @@ def report(
         if files:
             say(f"pictures: {len(files)} files in {plots}")
     if show:
-        typer.launch(str(out.absolute()))
+        open_page(out)
+
+
+def _only_runs(paths: list[Path]) -> list[Path]:
+    """Without what is no run at all, with a note, if something is left: `report runs/*` finds other files, too."""
+    held = [path for path in paths if (path / RUN).exists() or (path / "recipe.json").exists()]
+    others = [str(path) for path in paths if path.exists() and path not in held]
+    if not held or not others:
+        return paths
+    say(f"note: left out, because they hold no run: {', '.join(others)}")
+    return [path for path in paths if str(path) not in others]

@@ -15,7 +15,12 @@ from bnn.data.dataset import Part
 from bnn.extras import need
 
 LETTERS = "ACEFHJKMNPRTVWXYadefhkmrtwxy"  # without those that look like a digit, or would if blurred
-FONTS = ("Sans", "Sans-Bold", "Sans-Oblique", "SansMono", "SansMono-Bold", "Serif", "Serif-Bold", "Serif-Italic")
+FONTS = (  # that come with matplotlib
+    *(f"DejaVu{kind}{style}" for kind in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
+    *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
+    *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
+    *("cmr10", "cmb10", "cmss10", "cmtt10", "cmti10"),
+)
 GLYPH = 64  # pixels a letter is drawn with before it is shrunk
 FAR = 3.0
 
@@ -101,7 +106,7 @@ def _letters(x: Tensor, random: np.random.Generator) -> Tensor:
 def _fonts() -> list[Any]:
     folder = pathlib.Path(need("matplotlib", "plots").get_data_path(), "fonts", "ttf")
     truetype = need("PIL.ImageFont", "data").truetype
-    return [truetype(str(folder / f"DejaVu{name}.ttf"), GLYPH) for name in FONTS]
+    return [truetype(str(folder / f"{name}.ttf"), GLYPH) for name in FONTS]
 
 
 def _letter(letter: str, font: Any, height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

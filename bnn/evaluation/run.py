@@ -22,6 +22,7 @@ from bnn.evaluation.result import Evaluation
 from bnn.evaluation.size import size_of
 from bnn.inputs import check_network
 from bnn.metrics.checks import whole
+from bnn.metrics.temperature import BOUNDS
 from bnn.nn.base import BayesianLayer
 
 
@@ -164,8 +165,11 @@ def _notes(inside: Outputs, real: bool, temperature: float | None, ood: Mapping[
     score = "epistemic" if real else "mutual_information"
     left_out = [name for name, one in ood.items() if score not in one.detection]
     if left_out:
+        words = score.replace("_", " ")
         why = "there is one draw" if inside.draws < 2 else "the draws agree up to rounding"
-        yield f"{why}, so {score} is no score for {', '.join(left_out)} (by definition: chance)"
+        yield f"{why}, so {words} is no score for {', '.join(left_out)} (by definition: chance)"
+    if temperature is not None and not BOUNDS[0] * 1.01 < temperature < BOUNDS[1] / 1.01:
+        yield f"the temperature {temperature:.3g} is at its bound: too few validation data, or all of them right"
     if not real and temperature is None:
         yield "no validation data, so no temperature was learned"
     if real and inside.components is None:

@@ -30,6 +30,11 @@ def write_beside(ax: Axes, x: float, y: float, label: str | None) -> None:
     """Writes `label` beside the point (x, y), and finds a new place for every name that is there already."""
     if label:
         ax.annotate(label, (x, y), xytext=(0, 0), textcoords="offset points", label=NAME, annotation_clip=False)
+    settle(ax)
+
+
+def settle(ax: Axes) -> None:
+    """Finds a place for every name; again after the layout of the figure has moved the axes."""
     names: list[Any] = [text for text in ax.texts if text.get_label() == NAME]
     if not names:
         return

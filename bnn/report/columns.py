@@ -95,13 +95,13 @@ def _outside(runs: Sequence[Evaluation]) -> Iterator[Column]:
 
 def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
     unit = "nats" if runs[0].task == "classification" else "variance"
-    group, about = f"mean epistemic uncertainty ({unit})", "how much the draws disagree about "
+    group, about = f"epistemic ({unit})", "how much the draws disagree about "
     inside = tuple(_amount(run, run.uncertainty.epistemic) for run in runs)
     yield Column("epistemic", group, "test", about + "test inputs", None, inside)
-    for name in sets(runs):
-        found = [run.ood[name].uncertainty.epistemic if name in run.ood else None for run in runs]
-        cells = tuple(_amount(run, one) for run, one in zip(runs, found, strict=True))
-        yield Column(f"epistemic:{name}", group, name, f"{about}{name}", None, cells)
+    found = [[one.uncertainty.epistemic for one in run.ood.values()] for run in runs]
+    means = [sum(values) / len(values) if values else None for values in found]
+    cells = tuple(_amount(run, one) for run, one in zip(runs, means, strict=True))
+    yield Column("epistemic_outside", group, "elsewhere", f"{about}inputs from elsewhere, all sets", None, cells)
 
 
 def _amount(run: Evaluation, value: float | None) -> Cell:

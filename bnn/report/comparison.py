@@ -35,7 +35,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[list[str]]:
-        """Text for a terminal: `*` is the best of a column, `~` about the same as the best."""
+        """Text for a terminal: `*` is the best of a column, `~` of an interval that overlaps its."""
         cells = [[f"{cell.text}{MARKS[cell.mark]}" for cell in column.cells] for column in self.columns]
         return [[name, *(column[i] for column in cells)] for i, name in enumerate(self.runs)]
 

@@ -12,6 +12,7 @@ from typing import Any
 from bnn import plots
 from bnn.extras import need
 from bnn.files import write_atomically
+from bnn.plots.beside import settle
 from bnn.report.entry import Entry, grouped
 from bnn.report.picture import Picture, runs_of, slug
 from bnn.report.sections import calibration, corruptions, examples, outside, selective, tradeoff, training
@@ -45,7 +46,12 @@ def figure_of(picture: Picture, runs: int, size: tuple[float, float] = SIZE) -> 
     width, height = size
     height += LINE * max(0, runs - 2) if picture.overlaid else 0.0
     figure = need("matplotlib.figure", "plots").Figure(figsize=(width, height))
-    picture.draw(figure.subplots())
+    axes = figure.subplots()
+    picture.draw(axes)
+    engine = figure.get_layout_engine()
+    if engine is not None and axes.texts:  # names stand where the axes were before the layout
+        engine.execute(figure)
+        settle(axes)
     return figure
 
 

@@ -19,7 +19,7 @@ class Name(str):
 
 Sentence = list[str]  # pieces of text, names among them; joined, they are the sentence
 
-BEST = {  # column -> (how the sentence about the best begins, what it is called when all are about the same)
+BEST = {  # column -> (how the sentence about the best begins, what it is called when all intervals overlap)
     "accuracy": ("Most accurate is", "accuracy"),
     "rmse": ("The smallest error (RMSE) is that of", "error (RMSE)"),
     "nll": ("The best likelihood (NLL) is that of", "likelihood (NLL)"),
@@ -32,7 +32,7 @@ BEST = {  # column -> (how the sentence about the best begins, what it is called
 def summary(found: Comparison) -> list[Sentence]:
     """Sentences about the numbers of a comparison.
 
-    Runs whose 95 % interval overlaps that of the best are called about the same.
+    Where 95 % intervals overlap, they say so: runs on the same inputs may still differ for certain.
     """
     if len(found.runs) == 1:
         return list(_alone(found))
@@ -55,7 +55,7 @@ def _alone(found: Comparison) -> Iterator[Sentence]:
 
 
 def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentence:
-    """Which run is best at something, and which are about the same; empty if fewer than two were measured."""
+    """Which run is best at something, and which are within its interval; empty if fewer than two were measured."""
     best, same, others = ([Name(n) for n in _marked(found, column, mark)] for mark in ("best", "same", ""))
     if len(best) + len(same) + len(others) < 2:
         return []
@@ -64,9 +64,9 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
         low, high = _ends(column)
         span = low if low == high else f"{low} to {high}"
         runs = "both runs" if len(best + same) == 2 else f"all {len(best + same)} runs"
-        return [f"In {what} {runs} are about the same ({span})."]
+        return [f"In {what} the 95 % intervals of {runs} overlap ({span})."]
     if same:
-        return [f"{start} ", *_and(best), f" ({value}), with ", *_and(same), " about the same."]
+        return [f"{start} ", *_and(best), f" ({value}), with ", *_and(same), " within its interval."]
     return [f"{start} ", *_and(best), f" ({value}), its interval clear of all others."]
 
 
@@ -79,10 +79,15 @@ def _outside(found: Comparison) -> Iterator[Sentence]:
             if line:
                 yield line
         return
-    wins = {name: sum(name in _marked(found, column, "best") for column in columns) for name in found.runs}
+    clear = [column for column in columns if not _marked(found, column, "same")]
+    wins = {name: sum(name in _marked(found, column, "best") for column in clear) for name in found.runs}
     most = max(wins.values())
+    if not most:
+        yield [f"At spotting inputs from elsewhere no run is clear of all others in any of {len(columns)} sets."]
+        return
     first = [Name(name) for name, count in wins.items() if count == most]
-    yield ["Best at spotting inputs from elsewhere is ", *_and(first), f" (in {most} of {len(columns)} sets)."]
+    end = f", clear of all others in {most} of {len(columns)} sets."
+    yield ["Best at spotting inputs from elsewhere is ", *_and(first), end]
 
 
 def _size(found: Comparison) -> Iterator[Sentence]:

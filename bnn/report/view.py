@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -11,6 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from bnn import plots
+from bnn.evaluation import Evaluation
 from bnn.evaluation.pieces import Corrupted
 from bnn.report import numbers
 from bnn.report.comparison import Comparison, comparison
@@ -59,6 +61,7 @@ class RecipeView:
     file: str
     text: str
     evaluated: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,19 @@ def _recipe(entry: Entry) -> RecipeView:
     text = "" if entry.recipe is None else json.dumps(entry.recipe, indent=2, ensure_ascii=False)
     passes = "one pass" if one.draws == 1 else f"{one.draws} draws"
     evaluated = f"evaluated with {passes} and seed {one.seed} on {one.inputs:,} inputs"
-    return RecipeView(entry.name, slug(entry.name), text, evaluated)
+    return RecipeView(entry.name, slug(entry.name), text, evaluated, _command(one, slug(entry.name)))
+
+
+def _command(one: Evaluation, file: str) -> str:
+    """What measures the run again."""
+    kinds: dict[str, list[int]] = {}
+    for row in one.corruptions:
+        kinds.setdefault(row.kind, []).append(row.severity)
+    words = [f"bayesianize evaluate runs/{file}", *(f"--ood {shlex.quote(name)}" for name in one.ood)]
+    words += [f"--corruptions {kind}:{','.join(map(str, levels))}" for kind, levels in kinds.items()]
+    if one.draws > 1:
+        words.append(f"--samples {one.draws}")
+    return " ".join([*words, f"--seed {one.seed}"] if one.seed else words)
 
 
 def _detection(entries: Sequence[Entry]) -> list[TableView]:

@@ -92,7 +92,7 @@ NETWORK = [
     ((*PRICES, "--likelihood", "heteroscedatic"), "(did you mean 'heteroscedastic'?)"),
     ((*TABLE, "--set", "method.inducing_row=3"), "unknown option 'inducing_row'"),
     ((*TABLE, "--set", "net.hiden=[3]"), "--set net.hiden: no such value (did you mean 'hidden'?)"),
-    ((*TABLE, "--set", "net.bn=[3]", "--hidden", "x"), "--hidden must be"),
+    (("--data", "photos", "--set", "net.padding=0"), "the network cannot take these inputs"),
 ]
 TRAINING = [
     ((*TABLE, "--lr", "0"), "lr must be a finite number > 0, got 0.0"),

@@ -9,7 +9,7 @@ from torch import nn
 
 import bnn
 from bnn.data import Part, strange
-from bnn.data.strangers import KINDS, LETTERS, kinds
+from bnn.data.strangers import FONTS, KINDS, LETTERS, kinds
 
 
 def images(n: int = 30, channels: int = 3) -> Part:
@@ -50,9 +50,9 @@ def test_what_each_kind_of_image_keeps() -> None:
 
 
 def test_letters_are_strokes_that_reach_two_sides() -> None:
-    count = 8 * len(LETTERS)
+    count = len(FONTS) * len(LETTERS)
     letters = strange("letters", images(count)).x
-    assert len({one.numpy().tobytes() for one in letters}) > 0.9 * count  # each once
+    assert len({one.numpy().tobytes() for one in letters}) > 0.85 * count  # each once; some look the same so small
     assert (letters[:, 0] == letters[:, 1]).all()
     filled = (letters[:, 0] > 0).double()
     high, wide = (filled.amax(axis).mean(1) for axis in (2, 1))

@@ -106,10 +106,10 @@ def test_different_data_are_not_compared() -> None:
 
 def test_the_summary_says_what_is_best() -> None:
     a, b, c = (Entry(name, accurate(value)) for name, value in (("a", 0.8), ("b", 0.93), ("c", 0.95)))
-    assert "Most accurate is c (95.0 %), with b about the same." in text(a, b, c)
+    assert "Most accurate is c (95.0 %), with b within its interval." in text(a, b, c)
     assert "Most accurate is c (95.0 %), its interval clear of all others." in text(a, c)
-    assert "In accuracy both runs are about the same (93.0 % to 95.0 %)." in text(b, c)
-    assert "In likelihood (NLL) all 3 runs are about the same (0.200)." in text(a, b, c)
+    assert "In accuracy the 95 % intervals of both runs overlap (93.0 % to 95.0 %)." in text(b, c)
+    assert "In likelihood (NLL) the 95 % intervals of all 3 runs overlap (0.200)." in text(a, b, c)
     assert "Each has 2,500 parameters, 25 % of those of the plain network." in text(a, b)
 
 
@@ -127,7 +127,11 @@ def test_the_summary_names_the_smallest_and_the_best_outside() -> None:
 def test_many_sets_share_a_sentence() -> None:
     good, bad = ({name: outside(value) for name in "xyz"} for value in (0.9, 0.6))
     found = text(Entry("a", full(ood=good)), Entry("b", full(ood=bad)))
-    assert "Best at spotting inputs from elsewhere is a (in 3 of 3 sets)." in found
+    assert "Best at spotting inputs from elsewhere is a, clear of all others in 3 of 3 sets." in found
+    close = {name: outside(0.901) for name in "xyz"}
+    assert "no run is clear of all others in any of 3 sets" in text(
+        Entry("a", full(ood=good)), Entry("b", full(ood=close))
+    )
 
 
 def test_the_summary_of_one_run_gives_its_numbers() -> None:

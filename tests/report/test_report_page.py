@@ -143,7 +143,7 @@ def test_the_best_is_marked_by_more_than_colour(page: str) -> None:
     assert "★" in row[1]
     assert "<b>" in row[1]
     assert "(best)" in row[1]
-    assert "about the same as the best" in page
+    assert "its interval overlaps that of the best" in page
     wrong = re.search(r'<li class="wrong">.*?</li>', page, flags=re.DOTALL)
     assert wrong is not None
     assert "✗" in wrong[0]

@@ -16,7 +16,8 @@ PREFIX = "coverage_"  # of the metrics that hold the coverage of intervals
 
 RELIABILITY = (
     "Among inputs given about the same probability (across), the share that is right (up) should lie on the "
-    "diagonal: below it the network is overconfident, above it underconfident; larger dots hold more inputs."
+    "diagonal: below it the network is overconfident, above it underconfident; small dots hold few inputs and scatter "
+    "by chance."
 )
 COVERAGE = (
     "Of the targets, the share inside their interval (up) should be what the interval promises (across): below the "

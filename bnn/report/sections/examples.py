@@ -23,7 +23,7 @@ CERTAIN = (
     "The test inputs with the smallest total uncertainty, the surest first: a mistake (✗) among them is a costly one."
 )
 UNCERTAIN = "The test inputs with the largest total uncertainty, the least sure first: mistakes (✗) belong here."
-OUTSIDE = "Inputs of {} with the smallest total uncertainty: no answer is right here, so a sure one is dangerous."
+OUTSIDE = "Inputs of {} with the smallest total uncertainty: unlike the training data, so a sure answer is dangerous."
 CERTAIN_REAL = "The test inputs with the narrowest predictions, the surest first: the truth should lie close to each."
 UNCERTAIN_REAL = "The test inputs with the widest predictions, the least sure first: the truth may lie far from these."
 
