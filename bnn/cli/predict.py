@@ -7,9 +7,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from torch import nn
 
 from bnn.cli.console import print_json, print_table, say
+from bnn.cli.draws import whole_draws_
 from bnn.cli.finished import finished
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
@@ -21,8 +21,6 @@ from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
 from bnn.dealing import combinations, default_samples
 from bnn.evaluation.outputs import Outputs, Predictor
 from bnn.evaluation.progress import progress_of
-from bnn.nn.inducing import InducingBase
-from bnn.prediction import set_sampling_
 from bnn.record import listed
 from bnn.train.monitor import is_bayesian
 from bnn.train.outcome import Outcome
@@ -88,12 +86,6 @@ def predict(
         _print(answers, outcome.task)
     if not quiet:
         say(_summary(answers, rule, file))
-
-
-def whole_draws_(net: nn.Module) -> None:
-    """Makes every draw one function, in place: an input's answer does not depend on those beside it."""
-    if any(isinstance(module, InducingBase) for module in net.modules()):
-        set_sampling_(net, "weight")
 
 
 def _check_abstaining(abstain_above: float | None, coverage: float | None, by: str | None) -> None:

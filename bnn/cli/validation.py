@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bnn.cli.draws import whole_draws_
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation.outputs import Outputs, Predictor
@@ -84,6 +85,7 @@ def predictions(outcome: Outcome, data: Data, part: Part, samples: int | None = 
     assert part.y is not None
     several = any(isinstance(module, BayesianLayer | Ensemble) for module in outcome.net.modules())
     samples = samples if several else 0  # a plain network runs once
+    whole_draws_(outcome.net)
     outputs = Predictor(outcome.net, outcome.likelihood, samples, BATCH, SEED, data.target)(part, what="validation")
     real = data.task == "regression"
     return outputs, own_targets(outputs, part.y, data.target) if real else class_labels(outputs, part.y, data.classes)

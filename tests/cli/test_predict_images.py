@@ -153,3 +153,13 @@ def test_images_of_a_run_on_tables_only_fit_there(digits: Path, tmp_path: Path) 
     ended = command(digits, write_image(tmp_path / "a.png"), "--keep", "id")
     assert ended.code == 2
     assert "--keep id names a column of a CSV file, and this run was not trained on a table" in ended.err
+
+
+def test_an_answer_does_not_depend_on_those_beside_it(digits: Path, tmp_path: Path) -> None:
+    images = bnn.data.load_part("digits").x[:40].numpy()
+    np.save(tmp_path / "all.npy", images)
+    np.save(tmp_path / "few.npy", images[7:10])
+    together, alone = (rows_of(digits, tmp_path / f"{name}.npy") for name in ("all", "few"))
+    for one, other in zip(together[7:10], alone, strict=True):
+        assert one["class"] == other["class"]
+        assert float(one["epistemic"]) == pytest.approx(float(other["epistemic"]), rel=1e-3, abs=1e-6)

@@ -1,0 +1,14 @@
+"""Draws of the command line: each is one function of all inputs."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bnn.nn.inducing import InducingBase
+from bnn.prediction import set_sampling_
+
+
+def whole_draws_(net: nn.Module) -> None:
+    """Makes every draw one function, in place: an input's answer does not depend on those beside it."""
+    if any(isinstance(module, InducingBase) for module in net.modules()):
+        set_sampling_(net, "weight")
