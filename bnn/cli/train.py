@@ -10,14 +10,14 @@ import torch
 import typer
 
 from bnn.cli.console import print_json, say
-from bnn.cli.describe import Described, describe
-from bnn.cli.flags import Flags
-from bnn.cli.methods import METHODS
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet
-from bnn.cli.rehearsal import rehearse
-from bnn.cli.run_folder import check_folder, is_finished
-from bnn.cli.summary import lines, summary
+from bnn.cli.training.describe import Described, describe
+from bnn.cli.training.flags import Flags
+from bnn.cli.training.methods import METHODS
+from bnn.cli.training.rehearsal import rehearse
+from bnn.cli.training.run_folder import check_folder, is_finished
+from bnn.cli.training.summary import lines, summary
 from bnn.cli.validation import write_validation
 from bnn.evaluation.pieces import Size
 from bnn.train.execute import run_recipe

@@ -12,10 +12,10 @@ import pytest
 from train_data import arrays, flowers, photos, prices
 
 import bnn
-from bnn.cli import methods, sources
-from bnn.cli.describe import describe
-from bnn.cli.flags import Flags
-from bnn.cli.rehearsal import rehearse
+from bnn.cli.training import methods, sources
+from bnn.cli.training.describe import describe
+from bnn.cli.training.flags import Flags
+from bnn.cli.training.rehearsal import rehearse
 from bnn.train import Recipe, presets
 
 FFG_U: dict[str, Any] = {

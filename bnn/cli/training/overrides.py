@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from bnn.cli import defaults
-from bnn.cli.flags import Flags, option
 from bnn.cli.mistakes import Mistake
 from bnn.cli.networks.architecture import whole_numbers
+from bnn.cli.training import defaults
+from bnn.cli.training.flags import Flags, option
 from bnn.data.dataset import Data
 from bnn.nn.base import families, pairing
 from bnn.train.recipe import PLAIN

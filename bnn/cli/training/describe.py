@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from bnn.cli import defaults, sources
-from bnn.cli.flags import Flags
-from bnn.cli.methods import DEFAULT, METHODS, Method, method_name
 from bnn.cli.mistakes import Mistake, nearest, one_of
 from bnn.cli.networks.architecture import named
-from bnn.cli.overrides import with_method_flags, with_schedule_flags
-from bnn.cli.settings import Setting, applied, parsed
+from bnn.cli.training import defaults, sources
+from bnn.cli.training.flags import Flags
+from bnn.cli.training.methods import DEFAULT, METHODS, Method, method_name
+from bnn.cli.training.overrides import with_method_flags, with_schedule_flags
+from bnn.cli.training.settings import Setting, applied, parsed
 from bnn.data import names
 from bnn.data.dataset import Data
 from bnn.train.build import build_data, build_net

@@ -7,9 +7,9 @@ import warnings
 from typing import Any
 
 from bnn.cli.console import say
-from bnn.cli.flags import Flags, option
 from bnn.cli.mistakes import Mistake, nearest, one_of
 from bnn.cli.networks.architecture import SMALL, whole_numbers
+from bnn.cli.training.flags import Flags, option
 from bnn.data import names
 from bnn.data.array_sets.array_files import array_names
 from bnn.data.dataset import TASKS

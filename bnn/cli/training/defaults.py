@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from bnn.cli.methods import Method
+from bnn.cli.training.methods import Method
 from bnn.nn.base import layer_types
 from bnn.train.batches import step_count
 from bnn.train.recipe import PLAIN
