@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,7 @@ SHOWN = (
     "validation_rmse",
 )
 KL = ("kl_u", "kl_lamda")
+BETWEEN = 2.0  # seconds between lines
 SHORT = {"validation_nll": "val nll", "validation_accuracy": "val acc", "validation_ece": "val ece", "accuracy": "acc"}
 PERCENT = ("accuracy", "ece", "validation_accuracy", "validation_ece")
 
@@ -35,12 +38,15 @@ class Progress:
 
 
 class Lines(Progress):
-    """One line per epoch, for logs."""
+    """One line per epoch, for logs; of short epochs one every two seconds, the first and the last."""
 
     def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
+        self.epochs, self.printed = epochs, -math.inf
 
     def epoch(self, numbers: dict[str, Any]) -> None:
+        if numbers["epoch"] + 1 < self.epochs and time.monotonic() - self.printed < BETWEEN:
+            return
+        self.printed = time.monotonic()
         print(f"epoch {numbers['epoch'] + 1}/{self.epochs}  {described(numbers)}", file=sys.stderr, flush=True)
 
 
@@ -79,7 +85,8 @@ def described(numbers: dict[str, Any]) -> str:
     'data 0.250  kl 0.001+0.200  acc 91.2%'
     """
     shown = [f"{SHORT.get(name, name)} {_number(name, numbers[name])}" for name in SHOWN if name in numbers]
-    kl = [f"{numbers[name]:.3f}" for name in KL if name in numbers]
+    parts = [numbers[name] for name in KL if name in numbers]
+    kl = [f"{part:.3f}" for part in parts] if any(parts) else []  # a plain network has none
     return "  ".join([*shown[:1], *([f"kl {'+'.join(kl)}"] if kl else []), *shown[1:]])
 
 
