@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,6 +16,12 @@ TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
 
 # What the library raises for input that makes no sense, each with a message that says what to do.
 USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
+
+
+# Arguments that messages of the library name, and how to give them here.
+FLAGS = {"drop": "--drop COLUMN", "task": "--task", "size": "--image-size"}
+OTHERS = ["categories", "missing", "not_missing", "encoding", "delimiter", "decimal", "skip_corrupt", "layout"]
+FLAGS |= {name: f"--set data.{name}=VALUE" for name in [*OTHERS, "drop_missing_target"]}
 
 
 class Mistake(Exception):  # noqa: N818 - not an error of the program
@@ -59,8 +66,9 @@ def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def described(error: BaseException) -> str:
     """The message of an error; of one that has none, its name."""
-    text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return str(text) or type(error).__name__
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
+    flags = [flag for name, flag in FLAGS.items() if re.search(rf"\b{name}=", text)]
+    return f"{text} [on the command line: {', '.join(flags)}]" if flags else text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -37,6 +37,8 @@ def report(
         raise Mistake(f"the page is an .html file, got --out {out}; try --out {out.with_suffix('.html')}")
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise Mistake(f"cannot write {out}: {'it is a folder' if out.is_dir() else 'there is no folder for it'}")
+    if plots is not None and plots.exists() and not plots.is_dir():
+        raise Mistake(f"--plots names a folder, and {plots} is a file")
     runs = _only_runs(runs)
     for run in runs:
         finished(run)  # all are looked at before one is evaluated

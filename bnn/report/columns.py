@@ -101,7 +101,7 @@ def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
     found = [[one.uncertainty.epistemic for one in run.ood.values()] for run in runs]
     means = [sum(values) / len(values) if values else None for values in found]
     cells = tuple(_amount(run, one) for run, one in zip(runs, means, strict=True))
-    yield Column("epistemic_outside", group, "elsewhere", f"{about}inputs from elsewhere, all sets", None, cells)
+    yield Column("epistemic:elsewhere", group, "elsewhere", f"{about}inputs from elsewhere, all sets", None, cells)
 
 
 def _amount(run: Evaluation, value: float | None) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pathlib
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -179,12 +180,20 @@ def _check_folder(folder: str | None, recipe: Recipe) -> None:
     with open(path, encoding="utf-8") as file:
         before = json.load(file)
     different = differences(before, json.loads(text))
-    begun = [name for name in os.listdir(folder) if name == "train" or name.startswith("kl_")]
-    if not begun:  # pretraining alone: what comes after it may still change
+    if not begun(folder, ""):  # it ended before its first checkpoint: nothing is lost
+        different = []
+    elif not begun(folder):  # pretraining alone: what comes after it may still change
         different = [one for one in different if not one.startswith(LATER)]
     if different:
         raise ValueError(f"{folder} holds a run of another recipe: {listed(different)}; give this one another folder")
     write_atomically(text.encode(), path)  # more epochs, another description
+
+
+def begun(folder: str, *stages: str) -> bool:
+    """Whether a stage (by default the main training) has come as far as a checkpoint."""
+    starts = stages or ("train", "kl_")
+    found = (place.relative_to(folder).as_posix() for place in pathlib.Path(folder).rglob("checkpoint*.safetensors"))
+    return any(place.startswith(starts) for place in found)
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -50,7 +50,7 @@ class RunFolder:
 
     def intact(self) -> str:
         """A clause for errors: what is still there."""
-        return f"; the last checkpoint in {self.root} is intact" if self.root else ""
+        return f"; the last checkpoint in {self.root} is intact" if self.root and self.newest() else ""
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -106,6 +107,26 @@ def test_how_commands_end(error: BaseException, code: int, text: str, capsys: py
 
     assert mistakes.guarded(mistakes.interruptible(command)) == code
     assert capsys.readouterr().err.startswith(text)
+
+
+def test_hints_of_the_library_come_with_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise ValueError("leave it out with drop=['id'], or try encoding='cp1252'")
+
+    assert mistakes.guarded(command) == 2
+    assert "[on the command line: --drop COLUMN, --set data.encoding=VALUE]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_it_is_still_starting() -> None:
+    """In the middle of the imports: no traceback."""
+    script = pathlib.Path(sys.executable).with_name("bayesianize")
+    with subprocess.Popen([script, "count"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(0.6)  # Python is up, torch is not
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    assert process.returncode in (130, -signal.SIGINT)  # the second before Python has begun
 
 
 def test_an_error_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,8 @@ TRAINING = [
     ((*TABLE, "--validation", "0", "--patience", "3"), "set some aside with --validation 0.1"),
     ((*TABLE, "--set", "schedule.lrr=1"), "--set schedule.lrr: no such value (did you mean 'lr'?)"),
     ((*TABLE, "--set", "shedule.lr=1"), "a recipe has no 'shedule' (did you mean 'schedule'?)"),
+    ((*TABLE, "--set", "schedule=1"), "--set schedule=1: that is no single value; write --set schedule.NAME=VALUE"),
+    ((*TABLE, "--set", "ours=3"), "--set ours=3: that is no single value; write --set ours=[...]"),
     ((*TABLE, "--set", "schedule.cosine=maybe"), "cosine must be true or false, got 'maybe'"),
     ((*TABLE, "--set", "seed.x=1"), "'seed' is one value, it has no 'x'; write --set seed=..."),
     (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bnn
-from bnn.train import Recipe, Schedule, build, execute, load_run, presets, run_recipe
+from bnn.train import DivergenceError, Recipe, Schedule, build, execute, load_run, presets, run_recipe
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs" / "paper"
 TINY = Recipe(
@@ -137,6 +137,14 @@ def test_unknown_presets_networks_and_files(tmp_path: pathlib.Path) -> None:
     (tmp_path / "r.yaml").write_text("a: 1")
     with pytest.raises(ValueError, match=r"a .json or a .toml file"):
         Recipe.from_file(tmp_path / "r.yaml")
+
+
+def test_a_folder_without_a_checkpoint_is_free(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(DivergenceError):
+        run_recipe(TINY.but(schedule={"lr": 1e30}), tmp_path / "run", **QUIET)
+    run_recipe(TINY, tmp_path / "run", **QUIET)
+    with pytest.raises(ValueError, match=r"schedule.lr was .*, is now 0.5"):
+        run_recipe(TINY.but(schedule={"lr": 0.5}), tmp_path / "run", **QUIET)
 
 
 def test_a_run_reads_back_without_its_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bnn.cli.mistakes import Mistake
 from bnn.record import listed
-from bnn.train.execute import differences
+from bnn.train.execute import begun, differences
 from bnn.train.outcome import RUN
 from bnn.train.recipe import Recipe
 
@@ -25,7 +25,7 @@ def check_folder(folder: str, recipe: Recipe) -> None:
         if os.path.exists(os.path.join(folder, RUN)):
             raise Mistake(f"{folder} holds a run of bnn.fit; {ANEW}")
         return
-    if not os.path.isdir(os.path.join(folder, "train")):
+    if not begun(folder):
         return  # pretraining alone may go on with other values; `run_recipe` knows which
     now = json.loads(json.dumps(recipe.to_dict()))
     different = differences(before, now)

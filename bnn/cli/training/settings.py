@@ -27,6 +27,9 @@ class Setting(NamedTuple):
     value: Any
 
 
+KINDS: dict[str, type] = dict.fromkeys(SECTIONS, dict) | {"global_inducing": dict, "kl_weights": list, "ours": list}
+
+
 def parsed(text: str) -> Setting:
     """What `--set` says; the value is JSON, and anything else is text.
 
@@ -54,6 +57,10 @@ def applied(values: dict[str, Any], settings: Iterable[Setting]) -> dict[str, An
     changed = dict(values)
     for section, name, value in settings:
         if not section:
+            kind = KINDS.get(name)
+            if kind is not None and not isinstance(value, kind):
+                example = f"--set {name}.NAME=VALUE" if kind is dict else f"--set {name}=[...]"
+                raise Mistake(f"--set {name}={value}: that is no single value; write {example}")
             changed[name] = value
             continue
         before = changed.get(section)
