@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,9 +103,13 @@ def _measure(
             runs,
             rounds=sizes["rounds"],
             device=device,
-            advance=lambda name, batch=batch: advance(f"batch {batch}, {name}"),  # type: ignore[misc]
+            advance=partial(_told, advance, batch),
         )
     return times
+
+
+def _told(advance: Callable[[str], Any], batch: int, name: str) -> None:
+    advance(f"batch {batch}, {name}")
 
 
 def _in_memory(measure: Callable[..., Any], *args: Any) -> Any:

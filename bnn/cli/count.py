@@ -54,12 +54,18 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Counts the parameters of a network under every method, next to the plain network."""
-    shape = {"data": data, "in_shape": in_shape, "classes": classes, "hidden": hidden, "channels": channels}
+    shape: dict[str, Any] = {
+        "data": data,
+        "in_shape": in_shape,
+        "classes": classes,
+        "hidden": hidden,
+        "channels": channels,
+    }
     shape |= {"small_images": small_images}
     sizes = {"rows": rows, "cols": cols, "members": members}
     if net.lower() in NETS:
         m, k = rows or ROWS, members or MEMBERS
-        network, M = named(net, **shape), {"rows": m, "cols": cols or m, "members": k}  # type: ignore[arg-type]
+        network, M = named(net, **shape), {"rows": m, "cols": cols or m, "members": k}
         result = Result(network, count_methods(network, **M, keep=keep), M | {"keep": keep})
     else:
         result = _of_recipe(net, shape | sizes, keep)

@@ -39,7 +39,7 @@ def report(
         raise Mistake(f"cannot write {out}: {'it is a folder' if out.is_dir() else 'there is no folder for it'}")
     if plots is not None and plots.exists() and not plots.is_dir():
         raise Mistake(f"--plots names a folder, and {plots} is a file")
-    runs = _only_runs(runs)
+    runs = only_runs(runs)
     for run in runs:
         finished(run)  # all are looked at before one is evaluated
     for run in runs:
@@ -64,7 +64,7 @@ def report(
         open_page(out)
 
 
-def _only_runs(paths: list[Path]) -> list[Path]:
+def only_runs(paths: list[Path]) -> list[Path]:
     """Without what is no run at all, with a note, if something is left: `report runs/*` finds other files, too."""
     held = [path for path in paths if (path / RUN).exists() or (path / "recipe.json").exists()]
     others = [str(path) for path in paths if path.exists() and path not in held]

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from bnn.cli.draws import whole_draws_
 from bnn.data.dataset import Data, Part
-from bnn.ensemble import Ensemble
 from bnn.evaluation.outputs import Outputs, Predictor
+from bnn.evaluation.run import drawn
 from bnn.evaluation.scores import class_labels, own_targets
 from bnn.files import FileFormatError, write_atomically
-from bnn.nn.base import BayesianLayer
 from bnn.train.outcome import Outcome
 
 FILE = "validation.json"
@@ -83,8 +82,7 @@ def predictions(outcome: Outcome, data: Data, part: Part, samples: int | None = 
     if len(part) > MOST:
         part = part.subset(torch.arange(MOST) * len(part) // MOST)
     assert part.y is not None
-    several = any(isinstance(module, BayesianLayer | Ensemble) for module in outcome.net.modules())
-    samples = samples if several else 0  # a plain network runs once
+    samples = drawn(outcome.net, samples)
     whole_draws_(outcome.net)
     outputs = Predictor(outcome.net, outcome.likelihood, samples, BATCH, SEED, data.target)(part, what="validation")
     real = data.task == "regression"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from ended import Ended
 from PIL import Image
 
 import bnn
@@ -21,18 +21,6 @@ from bnn.train import Recipe, load_run, run_recipe
 
 METHOD = {"inference": "inducing", "inducing_rows": 4, "inducing_cols": 4, "max_lamda": 0.3, "init_lamda": 0.2}
 PLAIN = {"inference": "deterministic"}
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class _Terminal(io.StringIO):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from bnn.cli import demo
+from bnn.cli import demo, opening
 from bnn.cli.app import run
+from bnn.cli.report import only_runs
 from bnn.evaluation import Evaluation
 from bnn.train import Recipe, load_run, run_recipe
 
@@ -132,3 +133,30 @@ def test_mistakes_before_anything_is_done(
     assert run(["report", "run", "rum"]) == 2
     assert "holds no run" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_report_leaves_out_what_is_no_run(
+    runs: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "page.txt").write_text("")
+    given = [tmp_path / "plots", *map(pathlib.Path, runs), tmp_path / "page.txt"]
+    assert only_runs(given) == [pathlib.Path(one) for one in runs]
+    assert f"hold no run: {tmp_path / 'plots'}, {tmp_path / 'page.txt'}" in capsys.readouterr().err
+    assert only_runs(given[:1]) == given[:1]  # nothing else is there: a mistake later on
+    assert run(["report", *runs, "--plots", str(tmp_path / "page.txt")]) == 2
+    assert "--plots names a folder" in capsys.readouterr().err
+
+
+def test_no_screen_no_browser(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(opening.typer, "launch", opened.append)
+    monkeypatch.setattr(opening.sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    opening.open_page(pathlib.Path("page.html"))
+    assert not opened
+    assert "open page.html yourself" in capsys.readouterr().err
+    monkeypatch.setenv("DISPLAY", ":0")
+    opening.open_page(pathlib.Path("page.html"))
+    assert opened == [str(pathlib.Path("page.html").absolute())]

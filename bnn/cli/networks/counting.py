@@ -44,13 +44,13 @@ class Counted:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        known = self.parameters is not None
+        count = self.parameters
         return {
             "method": self.method,
             "label": self.label,
-            "parameters": self.parameters,
-            "ratio": self.parameters / self.plain if known else None,  # type: ignore[operator]
-            "bytes": BYTES * self.parameters if known else None,  # type: ignore[operator]
+            "parameters": count,
+            "ratio": None if count is None else count / self.plain,
+            "bytes": None if count is None else BYTES * count,
             "note": self.note,
         }
 
