@@ -26,6 +26,7 @@ demo: install
 bench: install
 	$(BIN)/python benchmarks/ways.py --device $(DEVICE)
 	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
+	$(BIN)/python benchmarks/small.py --device $(DEVICE)
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/scaling.py --device $(DEVICE)
 	$(BIN)/python benchmarks/report.py

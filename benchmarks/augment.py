@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import describe_machine
-from speed import medians, training_step
+from common import describe_machine, medians
+from contestants import plain_step
 from torch import nn
 
 from bnn.data.augment import Augment
@@ -47,7 +47,7 @@ def measure(batch: int, rounds: int, device: torch.device) -> dict[str, Any]:
         "augment": lambda: augment(images, generator),
         "augment and scale": lambda: SCALING(augment(images, generator)),
     }
-    contestants |= {name: training_step(net.to(device), inputs, labels) for name, net in networks().items()}
+    contestants |= {name: plain_step(net.to(device), inputs, labels) for name, net in networks().items()}
     times = {name: 1000 * seconds for name, seconds in medians(contestants, rounds, device).items()}
     ratios = {name: times["augment and scale"] / times[name] for name in networks()}
     met = max(ratios.values()) < SHARE and times["augment and scale"] < MILLISECONDS * batch

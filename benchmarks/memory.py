@@ -1,24 +1,28 @@
 """Peak memory of `predict` at batch 64, K=8, against one deterministic pass at batch 64 x 8.
 
-    python benchmarks/memory.py [--nets resnet18 resnet50] [--out FILE]
+    python benchmarks/memory.py [--nets resnet18 resnet50] [--threads 2] [--out FILE]
 
 Each contestant runs in a process of its own; what counts is how far its peak rises above the memory it holds before.
+Takes about ten minutes, nine tenths of it for ResNet-50. A whole run writes benchmarks/results/memory.json; a choice of
+networks is written only with --out.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import torch
-from common import describe_machine
+from common import describe_machine, write
 
 import bnn
 from bnn.nn.nets import make_network
 
+NETS = ("resnet18", "resnet50")
+CONTESTANTS = ("deterministic", "auto", "lamda=0", "weight")
 BATCH, DRAWS = 64, 8
 
 
@@ -47,28 +51,33 @@ def kib(name: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nets", nargs="*", default=["resnet18", "resnet50"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nets", nargs="+", choices=NETS, default=NETS)
     parser.add_argument("--only", nargs=2, metavar=("NET", "CONTESTANT"), help="measure one in this process")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "memory.json")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="where to write the result")
     args = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
     if args.only:
         print(measure(*args.only))
         return
+    same = ["--threads", str(args.threads), "--seed", str(args.seed)]
     rows = []
     for net in args.nets:
-        peak = {}
-        for contestant in ("deterministic", "auto", "lamda=0", "weight"):
-            command = [sys.executable, __file__, "--only", net, contestant]
-            peak[contestant] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        rows.append({"net": net, "batch": BATCH, "draws": DRAWS, "peak_mib": peak})
-        shown = "   ".join(f"{label} {value:.0f} MiB" for label, value in peak.items())
         print(
-            f"peak memory, {net}, batch {BATCH}, K={DRAWS} (deterministic: batch {BATCH * DRAWS})   {shown}", flush=True
+            f"peak memory, {net}, batch {BATCH}, K={DRAWS} (deterministic: batch {BATCH * DRAWS})", end="", flush=True
         )
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps({"machine": describe_machine(torch.device("cpu")), "rows": rows}, indent=1) + "\n")
+        peak = {}
+        for contestant in CONTESTANTS:
+            command = [sys.executable, __file__, *same, "--only", net, contestant]
+            peak[contestant] = float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            print(f"   {contestant} {peak[contestant]:.0f} MiB", end="", flush=True)
+        print()
+        rows.append({"net": net, "batch": BATCH, "draws": DRAWS, "peak_mib": peak})
+    result = {"machine": describe_machine(torch.device("cpu")), "seed": args.seed, "date": time.strftime("%Y-%m-%d")}
+    write(result | {"rows": rows}, args.out, default="memory.json", complete=set(args.nets) == set(NETS))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md from benchmarks/results/*.json.
+"""Writes the tables of docs/benchmarks.md from benchmarks/results/*.json; a table without results stays as it is.
 
 python benchmarks/report.py
 """
@@ -10,14 +10,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+from common import RESULTS
 from ways import GUARANTEES, regrets
 
-ROOT = Path(__file__).parent
-PAGE = ROOT.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+CALL = {"network": "net", "batch": "batch"}  # columns that say what a row is, by the key they show
+DRAWS = CALL | {"K": "draws"}
+WHATS = {  # of small networks
+    "pass": "`net(x)` once",
+    "pass-grad": "`net(x)` once, gradients on",
+    "step": "step",
+    "epoch": "epoch of `bnn.fit`",
+}
 
 
 def load(name: str) -> Any:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+    """What a script wrote; nothing if it has not run."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def against(ratio: float, bar: float | None) -> str:
@@ -27,29 +37,36 @@ def against(ratio: float, bar: float | None) -> str:
     return f"{ratio:.2f} / {bar:.2f}" if ratio <= bar else f"**{ratio:.2f}** / {bar:.2f}"
 
 
-def prediction_table(rows: list[dict[str, Any]]) -> str:
-    labels = ["lamda=0", "auto", "local", "ffg", "paper", "auto / paper"]
-    lines = ["| network | batch | K | " + " | ".join(labels) + " |", "|---" * (3 + len(labels)) + "|"]
+def table(rows: list[dict[str, Any]], columns: dict[str, str], labels: list[str]) -> str:
+    """Rows of a result: what each is, then its ratios."""
+    heads = [*columns, *labels]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in rows:
-        cells = [against(row["ratios"][label], row["bars"].get(label)) for label in labels]
-        lines.append(f"| {row['net']} | {row['batch']} | {row['draws']} | " + " | ".join(cells) + " |")
+        cells = [str(row[key]) for key in columns.values()]
+        cells += [against(row["ratios"][label], row["bars"].get(label)) for label in labels]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def training_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| network | batch | lamda=0 | local | auto |", "|---|---|---|---|---|"]
-    for row in rows:
-        cells = [against(row["ratios"][label], row["bars"].get(label)) for label in ("lamda=0", "local", "auto")]
-        lines.append(f"| {row['net']} | {row['batch']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def small_tables(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Predictions of small networks, and all else that is measured of them."""
+    predict = [row for row in rows if row["what"] == "predict"]
+    rest = [row | {"what": WHATS[row["what"]]} for row in rows if row["what"] != "predict"]
+    lamdas = ["lamda=0", "lamda=0.03"]
+    return {
+        "small": table(predict, DRAWS, [*lamdas, *(f"{label} / loop" for label in lamdas)]),
+        "small steps": table(rest, {"network": "net", "what": "what", "batch": "batch"}, lamdas),
+    }
 
 
-def dense_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| network | batch | K | lamda=0 | auto |", "|---|---|---|---|---|"]
-    for row in rows:
-        cells = [against(row["ratios"][label], row["bars"].get(label)) for label in ("lamda=0", "auto")]
-        lines.append(f"| {row['net']} | {row['batch']} | {row['draws']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def speed_tables(speed: dict[str, Any]) -> dict[str, str]:
+    """Residual and dense networks, and the machine they ran on."""
+    return {
+        "machine": machine_line(speed["machine"]),
+        "predict": table(speed["predict"], DRAWS, ["lamda=0", "auto", "local", "ffg", "paper", "auto / paper"]),
+        "train": table(speed["train"], CALL, ["lamda=0", "local", "auto"]),
+        "dense": table(speed["dense"], DRAWS, ["lamda=0", "auto"]),
+    }
 
 
 def memory_table(rows: list[dict[str, Any]]) -> str:
@@ -70,24 +87,20 @@ def regret_table(cases: list[dict[str, Any]]) -> str:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    threads, versions = machine["threads"], f"torch {machine['torch']}, Python {machine['python']}"
-    return f"{machine['name']}, {threads} threads, {versions}."
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    return f"{machine['name']}, {threads}, torch {machine['torch']}, Python {machine['python']}."
 
 
 def main() -> None:
-    speed, ways, memory = load("speed"), load("ways"), load("memory")
-    tables = {
-        "machine": machine_line(speed["machine"]),
-        "predict": prediction_table(speed["predict"]),
-        "train": training_table(speed["train"]),
-        "dense": dense_table(speed["dense"]),
-        "memory": memory_table(memory["rows"]),
-        "regret": regret_table(ways["cases"]),
-    }
+    speed, small, memory, ways = (load(name) for name in ("speed", "small", "memory", "ways"))
+    tables = speed_tables(speed) if speed else {}
+    tables |= small_tables(small["rows"]) if small else {}
+    tables |= {"memory": memory_table(memory["rows"])} if memory else {}
+    tables |= {"regret": regret_table(ways["cases"])} if ways else {}
     page = PAGE.read_text()
-    for name, table in tables.items():
+    for name, text in tables.items():
         place = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        page, found = re.subn(place, lambda m, table=table: f"{m[1]}{table}\n{m[2]}", page, flags=re.DOTALL)
+        page, found = re.subn(place, lambda m, text=text: f"{m[1]}{text}\n{m[2]}", page, flags=re.DOTALL)
         if not found:
             raise SystemExit(f"docs/benchmarks.md has no place for {name!r}")
     PAGE.write_text(page)

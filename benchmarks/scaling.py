@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import describe_machine
-from speed import LAMDA, converted, medians, no_grad_draws, papers_way, passes
+from common import describe_machine, medians
+from contestants import LAMDA, converted, no_grad_draws, papers_way, passes
 from torch import nn
 
 BASE = {"K": 8, "M": 32, "batch": 16, "width": 1024}

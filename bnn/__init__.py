@@ -10,15 +10,15 @@ torch.Size([5, 10])
 from typing import TYPE_CHECKING, Any
 
 from bnn import calibration, distributions, likelihoods, nn
+from bnn._engine.fold import FoldingWarning
+from bnn._engine.frozen import frozen_draw
 from bnn.bayesianize import bayesianize_
 from bnn.config import load_config
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.legacy import load_legacy_
-from bnn.nn.draw import frozen_draw
 from bnn.objective import ELBO, ELBOResult, kl_divergence
-from bnn.passes import FoldingWarning
 from bnn.prediction import draws, predict, set_sampling_
 from bnn.rates import parameter_groups
 from bnn.sizes import parameter_count

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from bnn.inputs import check_network
+from bnn._engine.forward import mark_root_
+from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
-from bnn.nn.root import mark_root_
 from bnn.selection import Choice, Inference, select
 
 

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
+from bnn._engine import recompute
+from bnn._engine.forward import forward_of, mark_root_
+from bnn._engine.inputs import check_network
+from bnn._engine.members import Mixture
 from bnn.files import Path, load_, state_mismatch
-from bnn.inputs import check_network
 from bnn.nn.base import BayesianLayer
-from bnn.nn.draw import Draw
 from bnn.nn.options import check_size
-from bnn.nn.recompute import keep, note
-from bnn.nn.root import current_draw, mark_root_
 from bnn.record import listed
 
 MEMBERS = 5  # as in the paper; beyond that a deep ensemble gains little
@@ -27,7 +26,7 @@ MEMBERS = 5  # as in the paper; beyond that a deep ensemble gains little
 _INSTEAD = "pass a list of networks, or init=, a function that re-initialises a network in place"
 
 
-class Ensemble(nn.Module):
+class Ensemble(Mixture):
     """M networks of one architecture as one model: the mixture 1/M sum_m p(y | x, member m).
 
     `ensemble(x)` is one draw: one member at random. `bnn.predict` and `bnn.draws` use members evenly, `bnn.ELBO` trains
@@ -93,29 +92,20 @@ class Ensemble(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the member that this draw shows: a random one, unless the draw was told."""
-        like = torch.empty(0, device="cpu")  # members are picked on the CPU
-        draw = current_draw(self, like)
-        record = note(self, draw, like)  # for gradient checkpointing: what runs again has to show the same member
+        forward = forward_of(self)
+        draw = forward.draw
+        # for gradient checkpointing: what runs again has to show the same member
+        record = None if forward.root is self else recompute.note(self)
+        if record is not None:
+            record.of(draw, took_a_number=forward.root is None)
         shown = set(self.shown(draw).tolist())
         if len(shown) > 1:
             raise RuntimeError(f"one pass shows one member of an ensemble, these draws ask for {sorted(shown)}")
-        output = self.members[shown.pop()](*args, **kwargs)
-        first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
-        if first is not None:
-            keep(record, first)
+        member = self.members[shown.pop()]
+        with draw.call.within(member):
+            output = member(*args, **kwargs)
+        recompute.keep(record, output)
         return output
-
-    def shown(self, draw: Draw, given: Tensor | None = None) -> Tensor:
-        """The members (K,) that the K draws of `draw` show: `given` if nobody has asked before, else as it was."""
-        return draw.once(self, "member", lambda draw: self._pick(draw) if given is None else given, whole=True)
-
-    def _pick(self, draw: Draw) -> Tensor:
-        seeds, size = draw.seeds_of(self), len(self.members)
-        if seeds is None:
-            return torch.randint(size, (draw.count,), device="cpu")
-        generators = seeds.generators(self, "member", "cpu")
-        picked = [torch.randint(size, (1,), generator=generator, device="cpu") for generator in generators]
-        return torch.cat(picked).expand(draw.count)
 
 
 def _check_members(nets: list[Any]) -> None:

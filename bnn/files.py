@@ -16,7 +16,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from bnn.inputs import check_network
+from bnn._engine.inputs import check_network
 from bnn.record import Conversion, listed, skeleton
 
 FORMAT = "bayesianize"

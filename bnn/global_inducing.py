@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._engine.forward import mark_root_
 from bnn.nn.base import Weights
 from bnn.nn.inducing import Inducing, InducingBase, InducingOptions
 from bnn.nn.matrix import OutputFirst
 from bnn.nn.q_inducing import GlobalSlice, QInducing
-from bnn.nn.root import mark_root_
 
 NAME = "_global_inducing_module"
 

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.dealing import combinations, deal_, shares
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
+from bnn._engine.forward import Forward, open_forward
+from bnn._engine.inputs import grouped, number_of_inputs, split_inputs, split_outputs
+from bnn._engine.members import combinations, deal_, even_members, shares
 from bnn.functional.linalg import at_least_float32
 from bnn.global_inducing import GlobalInducing
-from bnn.inputs import grouped, number_of_inputs, split_inputs, split_outputs
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
-from bnn.nn.draw import Draw, Plan, open_draw
-from bnn.nn.members import even_members
 from bnn.nn.options import check_bool, check_number, check_positive, check_size
-from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
 
 class ELBOResult(NamedTuple):
@@ -135,11 +136,16 @@ class ELBO(nn.Module):
 
         With `split=True` a target is the draw's share of `y`. Draws of an `Ensemble` are in the order of its members.
         """
-        scale, plan = self.kl_scale(epoch), Plan()
-        pairs, weights = self._pairs(x, y, plan)
-        parts = torch.stack([_mean(self.likelihood(*pair)) for pair in pairs])
-        data = parts.mean() if weights is None else (parts * parts.new_tensor(weights)).sum()
-        with open_draw(Draw(root=self.net, pinned=True, plan=plan)):  # the KL uses the factors of the forward
+        scale, shared = self.kl_scale(epoch), Call(self.net, self.samples)
+        if number_of_inputs(x) == 0:
+            raise ValueError("the batch is empty: the objective is a mean over its inputs; leave such batches out")
+        pairs, weights = self._pairs(x, y, shared)
+        parts = [_mean(self.likelihood(*pair)) for pair in pairs]
+        if weights is None:
+            data = parts[0] if len(parts) == 1 else torch.stack(parts).mean()
+        else:
+            data = (torch.stack(parts) * parts[0].new_tensor(weights)).sum()
+        with open_forward(Forward(Draw(shared), shared.root, pinned=True)):  # the KL uses what the forward computed
             kl = kl_parts(self.net, self.num_data if self.function_space else None, shares(self.net))
         kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in kl)
         kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
@@ -160,7 +166,7 @@ class ELBO(nn.Module):
         factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
         return self.kl_weight * factor
 
-    def _pairs(self, x: Any, y: Any, plan: Plan) -> tuple[list[tuple[Any, Any]], list[float] | None]:
+    def _pairs(self, x: Any, y: Any, shared: Call) -> tuple[list[tuple[Any, Any]], list[float] | None]:
         """Outputs and targets of all draws, `samples` for each network, and how much each counts; None: the same."""
         k, networks = self.samples, combinations(self.net)
         inputs, targets, whole, dims, weights = [x] * k, [y] * k, x, None, None
@@ -171,15 +177,15 @@ class ELBO(nn.Module):
             inputs, targets = split_inputs(x, n, k), split_inputs(y, n, k)
             whole, dims = (None, None) if n % k else grouped(x, n, k)
             weights = [len(range(i, n, k)) / (n * networks) for i in range(k)] * networks
-        outputs = [output for i in range(networks) for output in self._outputs(inputs, whole, dims, plan, i)]
+        outputs = [output for i in range(networks) for output in self._outputs(inputs, whole, dims, shared, i)]
         return list(zip(outputs, targets * networks, strict=True)), weights
 
-    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, plan: Plan, shown: int) -> list[Any]:
+    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, shared: Call, shown: int) -> list[Any]:
         """The network's output under each of `samples` draws; several draws use members of Ensemble-U evenly.
 
         Args:
             inputs: what each draw sees.
-            whole, dims: the same as one input for `run_folded`; None if it cannot be.
+            whole, dims: the same as one input for `in_one_pass`; None if it cannot be.
             shown: which network of a deep ensemble all these draws show.
         """
         k = len(inputs)
@@ -188,23 +194,23 @@ class ELBO(nn.Module):
         if k > 1 and whole is not None and not counts_batches(self.net):
             statistics = Statistics(self.net)
             try:
-                draw = self._draw(inputs[0], members, plan, shown, k)
+                draw = self._draw(inputs[0], members, shared, shown, k)
                 return split_outputs(in_one_pass(self.net, whole, draw, dims), k)
+            except MISTAKES:
+                raise
             except Exception as error:
                 reason = error
                 statistics.restore_()
         given = [None if members is None else members[i : i + 1] for i in range(k)]
-        draws = [self._draw(*pair, plan, shown) for pair in zip(inputs, given, strict=True)]
+        draws = (self._draw(*pair, shared, shown) for pair in zip(inputs, given, strict=True))  # each made as it runs
         outputs = one_by_one(self.net, inputs, draws)
         if reason is not None:
             warn_unfolded(reason)
         return outputs
 
-    def _draw(self, x: Any, members: list[int] | None, plan: Plan, shown: int, count: int = 1) -> Draw:
-        draw = Draw(self.net, count, members=members, pinned=True, plan=plan, inputs=number_of_inputs(x))
-        deal_(
-            draw, torch.full((count,), shown, device="cpu")
-        )  # inside `frozen_draw`, too: every member sees every batch
+    def _draw(self, x: Any, members: list[int] | None, shared: Call, shown: int, count: int = 1) -> Draw:
+        draw = Draw.fresh(self.net, shared, count=count, members=members, inputs=number_of_inputs(x))
+        deal_(draw, torch.full((count,), shown, device="cpu"))  # inside `frozen_draw`, too: all members see all batches
         return draw
 
     def extra_repr(self) -> str:
@@ -254,19 +260,26 @@ def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[
     if not parts:
         return KLParts(None, None)
     device = parts[0].u.device  # a network may be spread over several
-    u, lamda = (torch.stack([part.to(device) for part in column]).sum() for column in zip(*parts, strict=True))
+    u, lamda = (_sum([part.to(device) for part in column]) for column in zip(*parts, strict=True))
     return KLParts(u, lamda)
+
+
+def _sum(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
 def _with_kl(net: nn.Module) -> list[Any]:
     """The modules that have a KL, each once: also where a wrapper (`torch.compile`) passes on what it wraps."""
     owners = {}
     for module in net.modules():
-        method = getattr(module, "kl_divergence", None)
+        method = None if type(module) in _WITHOUT_KL else getattr(module, "kl_divergence", None)
         if callable(method):
             owner = getattr(method, "__self__", module)
             owners[id(owner)] = owner
     return list(owners.values())
+
+
+_WITHOUT_KL = {nn.Sequential, nn.ReLU, nn.Linear, nn.Conv2d, nn.BatchNorm2d}  # asking torch's own modules takes time
 
 
 def _module_kl(module: Any, function_space: int | None) -> KL:

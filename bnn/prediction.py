@@ -12,16 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.dealing import blocks, combinations, deal_, default_samples, evenly, inducing_members
-from bnn.ensemble import Ensemble
-from bnn.inputs import batches_of, check_network, join_outputs, number_of_inputs
+from bnn._engine.call import Call, Repeated, TooLarge
+from bnn._engine.draw import Draw
+from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
+from bnn._engine.inputs import batches_of, check_network, join_outputs, number_of_inputs
+from bnn._engine.members import (
+    Drawing,
+    Mixture,
+    blocks,
+    combinations,
+    deal_,
+    default_samples,
+    evenly,
+    inducing_members,
+)
+from bnn._engine.noise import BLOCK, Seeds
 from bnn.nn.base import BayesianLayer
-from bnn.nn.draw import Draw, Plan, Repeated, Seeds, TooLarge
-from bnn.nn.inducing import InducingBase
-from bnn.passes import Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
-FOLD_BYTES = 2**25  # that the input and output of a layer take, all draws of a pass together: what caches hold
+FOLD_BYTES = 3 * 2**24  # that inputs and outputs of a layer and the next may take, all draws of a pass together
+SMALL = 2**17  # weights of a small network: plain passes of it run in the nearest caches, and so must draws
+SMALL_FOLD_BYTES = 9 * 2**20
 
 
 def draws(
@@ -66,12 +77,12 @@ def draws(
         samples = default_samples(network)
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
-    if samples and not any(isinstance(module, BayesianLayer | Ensemble) for module in network.modules()):
+    if samples and not any(isinstance(module, Drawing | Mixture) for module in network.modules()):
         raise ValueError(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
             "samples=0 runs it as it is"
         )
-    return _Call(network, batches_of(x, batch_size), samples, generator).run()
+    return _Draws(network, batches_of(x, batch_size), samples, generator).run()
 
 
 def predict(
@@ -136,67 +147,73 @@ def set_sampling_(network: nn.Module, value: str) -> None:
     >>> bnn.bayesianize_(net, "inducing")
     >>> bnn.set_sampling_(net, "weight")
     """
-    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
+    layers = [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]
     if not layers:
-        raise ValueError("no layer of this network has the option 'sampling'; inducing layers do")
+        raise ValueError("no layer of this network has the option 'sampling'; inducing and ffg layers do")
     options = [replace(layer.options, sampling=value) for layer in layers]  # all are checked before one is set
     for layer, option in zip(layers, options, strict=True):
         layer.options = option
 
 
-class _Call:
-    """One call of `draws`: K named draws over batches of inputs, run in chunks of draws, restarted where it must be.
+class _Draws:
+    """K named draws over batches of inputs, run in chunks of draws, and once more where they must be.
 
-    Draws are named by seeds, so neither chunks, nor batches, nor the order of layers change u, members or C, and a
-    restart repeats exactly what was drawn before. Those of an `Ensemble` come in blocks, one for each of its networks.
+    Draws are named by one number, so neither chunks, nor batches, nor the order of layers change u, members or C, and
+    running again repeats exactly what was drawn before. Those of an `Ensemble` come in blocks, one for each of its
+    networks.
     """
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
-        self.network, self.batches = network, batches
-        self.count = samples or combinations(network)
+        self.network, self.batches, self.at_mean = network, batches, samples == 0
+        layers = [module for module in network.modules() if isinstance(module, BayesianLayer)]
+        networks = combinations(network)
+        self.count = samples or networks
         device = "cpu" if generator is None else generator.device
-        seeds = Seeds(network, *torch.randint(2**62, (self.count,), generator=generator, device=device).tolist())
-        shown = evenly(self.count, combinations(network), generator)
-        self.blocks = blocks(shown)  # draws that may run in one pass: those of one network
-        members = inducing_members(network, self.blocks, generator) if samples else None
-        self.draw = Draw(network, self.count, seeds, members, pinned=True, at_mean=samples == 0)
-        deal_(self.draw, shown)
+        number = int(torch.randint(2**62, (), generator=generator, device=device))
+        self.seeds = Seeds(network, number)
+        self.shown = evenly(self.count, networks, generator)
+        self.blocks = blocks(self.shown)  # draws that may run in one pass: those of one network
+        self.members = inducing_members(network, self.blocks, generator) if samples else None
+        self.limit = SMALL_FOLD_BYTES if sum(layer.d_out * layer.d_in for layer in layers) <= SMALL else FOLD_BYTES
         self.reason: Exception | None = None  # why draws cannot run in one pass
 
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
         most = max(stop - start for start, stop in self.blocks)
         chunk = most if most > 1 and not counts_batches(self.network) else None
-        plan, statistics = self._plan(), Statistics(self.network)
+        draw, statistics = self._fresh(), Statistics(self.network)
         torch.empty(HEAP_BYTES, dtype=torch.uint8)  # freed at once: glibc then keeps memory of smaller tensors mapped
         while True:
             try:
-                outputs = [self._run(batch, part, plan, chunk) for part, batch in enumerate(self.batches)]
+                outputs = [self._run(batch, part, draw, chunk) for part, batch in enumerate(self.batches)]
                 if self.reason is not None:
                     warn_unfolded(self.reason)
                 return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
             except Repeated:  # a layer ran twice; it is marked now and will draw its weights
-                plan = self._plan()
+                draw = self._fresh()
             except TooLarge as error:
                 assert chunk is not None
-                fits = max(1, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
-                passes = -(-most // fits)
-                chunk = -(-most // passes)  # as even as possible
+                chunk = _chunk(most, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
+            except MISTAKES:
+                raise
             except Exception as error:
                 if chunk is None:
                     raise
                 chunk, self.reason = None, error
             statistics.restore_()
 
-    def _plan(self) -> Plan:
-        return Plan(restarts=True, limit=FOLD_BYTES, draws=self.count)
+    def _fresh(self) -> Draw:
+        """All draws of the call, with nothing drawn yet."""
+        call = Call(self.network, self.count, self.at_mean, restarts=True, limit=self.limit)
+        draw = Draw(call, self.count, self.seeds, self.members)
+        deal_(draw, self.shown)
+        return draw
 
-    def _run(self, batch: Any, part: int, plan: Plan, chunk: int | None) -> Any:
+    def _run(self, batch: Any, part: int, draw: Draw, chunk: int | None) -> Any:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
-        self.draw.plan, self.draw.inputs, self.draw.part = plan, number_of_inputs(batch), part
-        size = chunk or 1
+        size, inputs = chunk or 1, number_of_inputs(batch)
         draws = [
-            self.draw.only(first, min(first + size, stop))
+            draw.only(first, min(first + size, stop), inputs=inputs, part=part)
             for start, stop in self.blocks
             for first in range(start, stop, size)
         ]
@@ -206,12 +223,22 @@ class _Call:
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
+def _chunk(most: int, fits: int) -> int:
+    """How many of `most` draws to run at a time where `fits` would fit: as even as possible, whole blocks if it can."""
+    fits = max(1, fits)
+    passes = -(-most // fits)
+    even = -(-most // passes)
+    whole = -(-even // BLOCK) * BLOCK
+    return whole if whole <= fits else even
+
+
 @contextmanager
 def _evaluating(network: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in training:
+            module.training = True

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bnn.inputs import check_network
+from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer
 from bnn.nn.options import check_positive
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bnn
+from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn.base import BayesianLayer
 
@@ -21,7 +22,6 @@ class Family(NamedTuple):
     options: dict[str, Any]
     tensors: set[str]  # of the state dict, the bias's aside
     buffers: frozenset[str] = frozenset()  # those among `tensors` that are not trained
-    repeats: bool = True  # two calls in one draw show one W (`by_weight`, where the family has `sampling`)
 
 
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
@@ -30,7 +30,7 @@ _FCG = {"mean", "_scale_diag", "_scale_tril"}
 _MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
 
 FAMILIES = [
-    Family("ffg", "ffg", {}, _FFG, repeats=False),
+    Family("ffg", "ffg", {}, _FFG),
     Family("ffg-dense", "ffg", {"local_reparameterization": False, "max_sd": 0.1}, _FFG),
     Family("fcg", "fcg", {"prior_weight_sd": "neal"}, _FCG),
     Family("diagonal", "inducing", {}, _Z | {"_inducing_sd"}),
@@ -134,7 +134,7 @@ def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
 
 def by_weight(family: Family) -> dict[str, Any]:
     """The options of a family, with one function per draw for the whole batch."""
-    return family.options | ({"sampling": "weight"} if "z_row" in family.tensors else {})
+    return family.options | ({} if family.inference == "fcg" else {"sampling": "weight"})
 
 
 def small_net(family: Family, **options: Any) -> nn.Sequential:
@@ -170,6 +170,14 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             elif name == "inducing_mean" and tensor.ndim == 3:
                 signs = torch.tensor([(-1.0) ** k for k in range(len(tensor))])[:, None, None]
                 tensor.copy_(tensor.mean(0) + sd * signs)
+
+
+def sample_of_u(layer: Any, draw: Draw) -> Tensor:
+    """Samples of U, (K, M_out, M_in), as the layer's q(U) makes them: not whitened where its prior is not."""
+    shape = layer.q.noise_shape(layer)
+    noise = draw.normals(layer, "u", *shape, like=layer.posterior(draw).row.A) if shape else None
+    result: Tensor = layer.q.sample(layer, layer.q.spread(layer), noise, draw)
+    return result
 
 
 def bitwise(module: nn.Module) -> dict[str, Any]:

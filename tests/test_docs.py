@@ -21,7 +21,7 @@ from torch import nn
 from bnn.bayesianize import bayesian_from_template
 from bnn.cli.app import run as cli
 from bnn.nn import base
-from bnn.nn.draw import Draw
+from bnn._engine.draw import Draw
 from bnn.nn.fcg import FCGOptions
 from bnn.nn.ffg import FFGOptions
 from bnn.nn.inducing import InducingOptions

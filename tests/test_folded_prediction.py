@@ -1,4 +1,4 @@
-"""Chunks, batches and plans of one call: the same generator gives the same draws, within the memory cap."""
+"""Chunks, batches and ways of one call: the same generator gives the same draws, within the memory cap."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from helpers import FAMILIES, Family, ids, set_noise_, small_net
 from torch import Tensor, nn
 
 import bnn
+from bnn._engine.draw import Draw
+from bnn._engine.noise import BLOCK
 from bnn.functional.cost import Way
-from bnn.nn import inducing, ways
+from bnn.nn import ways
 from bnn.nn.base import BayesianLayer
-from bnn.nn.draw import Draw
 from bnn.nn.inducing import InducingBase
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64 rounding: products of other sizes add up in another order
@@ -89,16 +90,43 @@ def test_chunks_change_nothing_in_any_family(family: Family, monkeypatch: pytest
     torch.testing.assert_close(bnn.draws(net, x, samples=6, generator=seeded()), whole, **EXACT)
 
 
-@pytest.mark.parametrize("way", [Way.JOINT, Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS], ids=lambda way: way.value)
-def test_neither_chunks_nor_gradients_change_noise_drawn_in_blocks(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, x = nn.Sequential(nn.Linear(5, 7)), torch.randn(70, 5)
+@pytest.mark.parametrize("inputs", [1, 16, 17, 70])
+@pytest.mark.parametrize("way", [way for way in Way if way is not Way.DENSE], ids=lambda way: way.value)
+def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
+    way: Way, inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x = nn.Sequential(nn.Linear(5, 7)), torch.randn(inputs, 5)
     bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3)
-    monkeypatch.setattr(bnn.nn.ways, "cheapest", lambda ways, size: way)
-    whole = bnn.draws(net, x, samples=4, generator=seeded())
-    monkeypatch.setattr(bnn.nn.ways, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", 5000)
-    with torch.no_grad():
-        assert torch.equal(bnn.draws(net, x, samples=4, generator=seeded()), whole)
+    net.double()
+    monkeypatch.setattr(ways, "cheapest", lambda ways, size: way)
+    monkeypatch.setattr(ways, "UNIT_BYTES", 16 * BLOCK * 7 * 8)  # 16 inputs
+    whole = bnn.draws(net, x.double(), samples=11, generator=seeded())
+    for limit in (2**25, 8 * inputs * 12 * 4, 1):
+        monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                again = bnn.draws(net, x.double(), samples=11, generator=seeded())
+            torch.testing.assert_close(again, whole, **EXACT)
+
+
+@pytest.mark.parametrize("sampling", ["auto", "weight", "local"])
+@every_family
+def test_the_first_draws_stay_however_many_there_are(
+    family: Family, sampling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where layers are drawn one way: draw k is the same function, members aside, which are dealt evenly."""
+    if family.inference == "fcg" and sampling != "weight" or family.id.startswith("ensemble"):
+        pytest.skip("no such option, or dealt")
+    options = {} if family.inference == "fcg" else {"sampling": sampling}
+    net, x = small_net(family, **options).double(), images(3)
+    set_noise_(net, 0.3)
+    taken = {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling]
+    monkeypatch.setattr(ways, "cheapest", lambda options, *rest: taken if taken in options else options[0])
+    monkeypatch.setattr("bnn.nn.ffg.by_row", lambda *_: True)
+    most = bnn.draws(net, x, samples=2 * BLOCK + 3, generator=seeded())
+    for count in (1, 2, BLOCK, BLOCK + 1):
+        got = bnn.draws(net, x, samples=count, generator=seeded())
+        torch.testing.assert_close(got, most[:count], **EXACT)
 
 
 @pytest.mark.parametrize("draws", [3, 5])
@@ -172,7 +200,7 @@ def test_batches_change_nothing_with_weights(batch_size: int) -> None:
 
 
 class Recorder:
-    """What every layer drew in the order of draws, from `sample_u` and `sample_columns`: each batch's must agree."""
+    """What every layer drew, by the number of the draw, from `sample_u` and `sample_columns`: batches must agree."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.drawn: dict[tuple[Any, str, int], Tensor] = {}
@@ -183,9 +211,9 @@ class Recorder:
     def wrap(self, name: str, original: Any) -> Any:
         def sample(layer: Any, draw: Draw) -> Tensor:
             result = original(layer, draw)
-            for seed, value in zip(draw.seeds.values, result, strict=True):
+            for number, value in enumerate(result, start=draw.first):
                 self.calls += 1
-                known = self.drawn.setdefault((layer, name, seed), value.detach())
+                known = self.drawn.setdefault((layer, name, number), value.detach())
                 torch.testing.assert_close(value.detach(), known, **EXACT)
             return result
 
@@ -202,10 +230,12 @@ def test_u_and_columns_depend_on_neither_batches_nor_chunks(
     monkeypatch.setattr(ways, "cheapest", lambda options, *rest: Way.JOINT)
     recorder = Recorder(monkeypatch)
     with torch.no_grad():
-        for batch_size in (None, 1, 4):
-            bnn.draws(net, x, samples=5, generator=seeded(), batch_size=batch_size)
-        cap(monkeypatch, 2, inputs=6)
-        bnn.draws(net, x, samples=5, generator=seeded(), batch_size=4)
+        for column_bytes in (ways.COLUMN_BYTES, 1):  # drawn for the whole call, or for every chunk and batch anew
+            monkeypatch.setattr(ways, "COLUMN_BYTES", column_bytes)
+            for limit in (bnn.prediction.FOLD_BYTES, cap(monkeypatch, 2, inputs=6)):
+                monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+                for batch_size in (None, 1, 4):
+                    bnn.draws(net, x, samples=5, generator=seeded(), batch_size=batch_size)
     kinds = [name for _, name, _ in recorder.drawn]
     assert kinds.count("sample_u") == kinds.count("sample_columns") == 3 * 5
     assert recorder.calls > 3 * len(recorder.drawn)
@@ -237,7 +267,7 @@ def test_members_are_even_under_chunks(limit: int, batch_size: int | None, monke
         assert counts.tolist() == [4] * 5
 
 
-# ---- plans -----------------------------------------------------------------------------------------------------------
+# ---- ways ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampling", ["auto", "local"])
@@ -246,7 +276,7 @@ def test_ways_are_chosen_once_per_call(sampling: str, monkeypatch: pytest.Monkey
     net, x = network(sampling), images(7)
     asked: list[Any] = []
     taken: dict[Any, list[Way]] = {}
-    cheapest, choose = ways.cheapest, inducing.choose
+    cheapest, choose = ways.cheapest, ways.choose
 
     def ask(options: Any, size: Any, *rest: Any) -> Way:
         asked.append(size)
@@ -258,7 +288,7 @@ def test_ways_are_chosen_once_per_call(sampling: str, monkeypatch: pytest.Monkey
         return way
 
     monkeypatch.setattr(ways, "cheapest", ask)
-    monkeypatch.setattr(inducing, "choose", note)
+    monkeypatch.setattr(ways, "choose", note)
     cap(monkeypatch, 2, inputs=3)
     bnn.draws(net, x, samples=6, batch_size=3)
     assert [size.draws for size in asked] == [6, 6, 6]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bnn
 from bnn.functional.inducing import rescaling_kl
-from bnn.nn.draw import Draw
+from bnn._engine.draw import Draw
 
 SIZES = {"inducing_rows": 3, "inducing_cols": 4}
 
@@ -78,8 +78,8 @@ def test_slices_in_modules_order_have_the_covariance_of_V(cat_dim: int) -> None:
         lift = torch.kron(row.A.T.contiguous(), col.A.T.contiguous())  # row-major vec
         P = torch.kron(row.A.T @ row.A, col.A.T @ col.A)
         want = lift @ torch.diag(sd.flatten() ** 2) @ lift.T + lamda**2 * (torch.eye(len(P)) - P)
-        draw = Draw(root=net, count=60_000, pinned=True)
-        V = torch.cat([layer.q.sample(layer, draw) for layer in layers(net)], dim=1 + cat_dim)
+        draw = Draw(count=60_000)
+        V = torch.cat([layer.sample_u(draw) for layer in layers(net)], dim=1 + cat_dim)
     got = torch.cov(V.flatten(1).T)
     assert (got - want).abs().max() < 0.03 * want.diagonal().max()
     assert (V.mean(0) - module.weight).abs().max() < 5 * (want.diagonal().max() / 60_000) ** 0.5
@@ -217,3 +217,21 @@ def test_the_function_space_bound_leaves_V_alone() -> None:
     module = net._global_inducing_module
     layer_parts = sum(min(1, 2 / layer.d_in) * layer.kl_parts().lamda for layer in layers(net))
     assert torch.allclose(2 * out.kl_lamda, module.kl_parts().lamda + layer_parts)
+
+
+def test_predictions_before_and_after_the_global_weights() -> None:
+    """Nothing that was computed for one q(U) serves another."""
+    net, x = Branches().double(), torch.randn(3, 2, 4, 4).double()
+    bnn.bayesianize_(net, "inducing", **SIZES, init_lamda=0.3)
+
+    def predicted(network: nn.Module) -> Tensor:
+        with torch.no_grad():
+            return bnn.draws(network, x, samples=3, generator=torch.Generator().manual_seed(1))
+
+    before = predicted(net)
+    handle = bnn.register_global_inducing_weights_(net, 3, 2)
+    during = predicted(net)
+    assert torch.equal(during, predicted(copy.deepcopy(net)))  # a copy starts without a cache
+    assert not torch.allclose(during, before)
+    handle.remove()
+    assert torch.equal(predicted(net), before)

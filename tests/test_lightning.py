@@ -183,7 +183,7 @@ def test_processes_seeded_alike_draw_different_noise() -> None:
     assert not torch.equal(*noise)
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "patience", "refresh_batchnorm"])
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "patience", "refresh_batchnorm", "sampling"])
 def test_what_is_the_trainers_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} is the Trainer's business here: use "):
         BayesianModule(network(), 20, **{name: 3})
@@ -193,6 +193,8 @@ def test_other_errors() -> None:
     net = network()
     with pytest.raises(ValueError, match="patience is the Trainer's business"):
         BayesianModule(net, 20, schedule=Schedule(patience=2))
+    with pytest.raises(ValueError, match=r"sampling is the Trainer's business here: use bnn\.set_sampling_"):
+        BayesianModule(net, 20, schedule=Schedule(sampling="local"))
     with pytest.raises(TypeError, match="unknown option 'lrr'"):
         BayesianModule(net, 20, lrr=1)
     with pytest.raises(TypeError, match=r"must be a bnn\.train\.Schedule, got dict"):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import bnn
 from bnn.functional.cost import Way
-from bnn.nn.draw import Draw
-from bnn.nn.members import even_members
+from bnn._engine.draw import Draw
+from bnn._engine.members import even_members
 
 
 def network(inference: str = "inducing", **options: Any) -> nn.Sequential:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from bnn._engine.inputs import check_network
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
@@ -20,7 +21,6 @@ from bnn.evaluation.posterior import posterior_of
 from bnn.evaluation.progress import Advance, progress_of
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.size import size_of
-from bnn.inputs import check_network
 from bnn.metrics.checks import whole
 from bnn.metrics.temperature import BOUNDS
 from bnn.nn.base import BayesianLayer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from bnn.dealing import combinations, ensembles
+from bnn._engine.members import combinations, mixtures
 from bnn.evaluation.pieces import Size
 from bnn.global_inducing import GlobalInducing
 from bnn.nn.base import BayesianLayer
@@ -37,8 +37,8 @@ def plain_parameters(network: nn.Module) -> int:
 
 def one_network(network: nn.Module) -> Iterator[nn.Module]:
     """The modules of `network` with the first member of every ensemble only."""
-    shown = {module for one in ensembles(network) for module in one.members[0].modules()}
-    others = {module for one in ensembles(network) for member in one.members for module in member.modules()} - shown
+    shown = {module for one in mixtures(network) for module in one.members[0].modules()}
+    others = {module for one in mixtures(network) for member in one.members for module in member.modules()} - shown
     return (module for module in network.modules() if module not in others)
 
 

@@ -7,7 +7,7 @@ factorisations, and a fixed price per call. Prices are in nanoseconds on a 2-cor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
 from enum import Enum
 from typing import NamedTuple
 
@@ -85,6 +85,14 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
             return project + through_rows + (residual if size.residual else 0.0) + prices.call * 6
 
 
-def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
+@functools.lru_cache(maxsize=4096)  # a network asks the same again and again
+def cheapest(ways: tuple[Way, ...], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
     """The cheapest of `ways`."""
     return min(ways, key=lambda way: cost(way, size, prices))
+
+
+def by_row(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
+    """Whether mean-field outputs cost less drawn for every row (two products, d_out normals) than with drawn weights."""
+    multiplies = prices.multiply * size.d_in * size.d_out
+    each_row = multiplies + (prices.normal + 4 * prices.entry) * size.d_out
+    return size.inputs * size.rows * each_row < size.d_in * size.d_out * (prices.normal + prices.weight)

@@ -16,7 +16,7 @@ keeps every row's distribution but not the correlation between rows. With fewer 
 drawn (`..._without_columns`).
 
 Shapes: K draws, N inputs, p rows each; T is (K, N, p, M_in), or (1, N, p, M_in) where all draws see the same input, C
-is (K, d_out, M_in) and u is (K, M_out, M_in). Noise is an argument everywhere: outputs are linear in it, so that their
+is (K, d_out, M_in) and u is (K, M_out, M_in). Where rows are drawn one by one they may as well be (K, N p, ...). Noise is an argument everywhere: outputs are linear in it, so that their
 exact covariance can be read off.
 """
 
@@ -36,13 +36,6 @@ class JointNoise(NamedTuple):
 
     N1: Tensor  # (..., p, d_out)
     N2: Tensor  # (..., p, d_out)
-
-
-class RowNoise(NamedTuple):
-    """Noise of both stages on single rows."""
-
-    n: Tensor  # (..., p, d_out)
-    m: Tensor  # (..., p, M_out)
 
 
 def column_noise(row: Factors, col: Factors, *batch: int, generator: torch.Generator | None = None) -> Tensor:
@@ -104,27 +97,27 @@ def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -
 
 
 def per_row_without_columns(
-    T: Tensor, u: Tensor, row: Factors, a: Tensor, b: Tensor, scale: Tensor | float, sigma: float, noise: RowNoise
+    T: Tensor, u: Tensor, row: Factors, a: Tensor, b: Tensor, scale: Tensor | float, sigma: float, noise: Tensor
 ) -> Tensor:
-    """Way 5. Both stages on single rows: a = |x|, b = sqrt(|x|^2 - |t|^2), both (K, N, p).
+    """Way 5. Both stages on single rows: a = |x|, b = sqrt(|x|^2 - |t|^2), both (K, N, p), noise (K, N, p, d_out + M_out).
 
-    y = sigma A_r^T u t + lamda sigma [ a n - (a - b) A_r^T (A_r n + R_r m) ]
+    y = sigma A_r^T u t + lamda sigma [ a n - (a - b) A_r^T (A_r n + R_r m) ],   noise = [n m]
 
     The covariance given x is b^2 I + |t|^2 (I - P_r): that of C t plus the residual.
     """
-    n, m = noise
-    a, b = a[..., None], b[..., None]
-    residual = a * n - ((a - b) * (n @ row.A.mT + m @ row.R.mT)) @ row.A
-    return mean_rows_without_columns(T, u, row, sigma) + scale * residual
+    a, b = a[..., None] * scale, b[..., None] * scale
+    back = noise @ torch.cat([row.A, row.R], dim=1).mT  # A_r n + R_r m
+    inner = torch.addcmul(mean_rows(T, sigma * u), b - a, back)
+    return torch.addcmul(inner @ row.A, a, noise[..., : row.A.shape[1]])
 
 
 def mean_rows(T: Tensor, C: Tensor) -> Tensor:
-    """T C^T (K, N, p, d_out): one product over all rows per draw. K draws of a shared T are one product in all."""
-    k, n, p, d_out = len(C), *T.shape[1:3], C.shape[1]
+    """T C^T (K, ..., d_out): one product over all rows per draw. K draws of a shared T are one product in all."""
+    k, shape = len(C), T.shape[1:-1]
     if len(T) == k:
-        return (T.flatten(1, 2) @ C.mT).reshape(k, n, p, d_out)
-    product = T.flatten(0, 2) @ C.flatten(0, 1).mT  # (N p, K d_out)
-    return product.reshape(n, p, k, d_out).movedim(2, 0)
+        return torch.bmm(T, C.mT) if T.ndim == 3 else torch.bmm(T.flatten(1, -2), C.mT).reshape(k, *shape, C.shape[1])
+    product = T.flatten(0, -2) @ C.flatten(0, 1).mT  # (N p, K d_out)
+    return product.reshape(*shape, k, C.shape[1]).movedim(-2, 0)
 
 
 def mean_rows_without_columns(T: Tensor, u: Tensor, row: Factors, sigma: float) -> Tensor:

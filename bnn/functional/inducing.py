@@ -42,7 +42,7 @@ def factor(z: Tensor, d: Tensor, name: str = "Psi") -> Factors:
     """
     z, d = at_least_float32(z), at_least_float32(d)
     dtype = z.dtype
-    if 8 * z.shape[0] >= 7 * z.shape[1]:
+    if needs_double(z):
         z, d = z.double(), d.double()
     with without_autocast(z):
         psi = z @ z.mT + torch.diag(d.square())
@@ -51,6 +51,11 @@ def factor(z: Tensor, d: Tensor, name: str = "Psi") -> Factors:
         R = inverse * d
         G = inverse_tril(R + torch.eye(R.shape[-1], dtype=R.dtype, device=R.device))
         return Factors(*(part.to(dtype) for part in (inverse @ z, R, L, G)))
+
+
+def needs_double(z: Tensor) -> bool:
+    """Whether Z (M, d) is so near to square, or taller, that its factors need float64."""
+    return 8 * z.shape[0] >= 7 * z.shape[1]
 
 
 def without_projection(E: Tensor, side: Factors) -> Tensor:
@@ -106,4 +111,4 @@ def extended_matheron(
 
 def rescaling_kl(lamda: Tensor) -> Tensor:
     """r(lamda) = lamda^2 / 2 - log lamda - 1/2: KL[q(W|U) || p(W|U)] per entry of W, so d_in d_out r(lamda) in all."""
-    return 0.5 * lamda.square() - lamda.log() - 0.5
+    return torch.addcmul(-0.5 - lamda.log(), lamda, lamda, value=0.5)

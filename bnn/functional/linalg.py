@@ -67,14 +67,42 @@ def _cholesky_with_jitter(matrix: Tensor, name: str) -> Tensor:
     )
 
 
+def softplus_value(raw: Tensor, cap: float | Tensor = math.inf) -> Tensor:
+    """min(softplus(max(raw, -30)), cap), without a gradient that anybody wants: see `positive`."""
+    value = F.softplus(raw.clamp(min=SOFTPLUS_FLOOR))
+    return value if isinstance(cap, float) and cap == math.inf else value.clamp(max=cap)
+
+
+def softplus_grad(raw: Tensor, grad: Tensor, cap: float | Tensor = math.inf) -> Tensor:
+    """The gradient for `raw`: that of softplus, kept beyond both bounds, 0 where it would push `raw` further past one."""
+    blocked = (raw <= SOFTPLUS_FLOOR) & (grad > 0)  # a descent step would lower raw still further
+    if not (isinstance(cap, float) and cap == math.inf):
+        blocked = blocked | (F.softplus(raw) >= cap) & (grad < 0)  # ... or raise it further above the cap
+    return (grad * torch.sigmoid(raw.clamp(min=SOFTPLUS_FLOOR))).masked_fill(blocked, 0.0)
+
+
 class _Positive(torch.autograd.Function):
-    """min(softplus(max(raw, floor)), cap) with the slope of softplus kept beyond both bounds."""
+    """`softplus_value` with `softplus_grad`."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, cap: float) -> Tensor:
+        ctx.save_for_backward(raw)
+        ctx.cap = cap
+        return softplus_value(raw, cap)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return softplus_grad(ctx.saved_tensors[0], grads[0], ctx.cap), None
+
+
+class _PositiveTransformed(torch.autograd.Function):
+    """The same in the form that torch.func's transforms and torch.compile want, which takes four times as long."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(raw: Tensor, cap: float) -> Tensor:
-        return F.softplus(raw.clamp(min=SOFTPLUS_FLOOR)).clamp(max=cap)
+        return softplus_value(raw, cap)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
@@ -83,11 +111,7 @@ class _Positive(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (raw,), (grad,) = ctx.saved_tensors, grads
-        below = (raw <= SOFTPLUS_FLOOR) & (grad > 0)  # a descent step would lower raw still further
-        above = (F.softplus(raw) >= ctx.cap) & (grad < 0)  # ... or raise it further above the cap
-        slope = torch.sigmoid(raw.clamp(min=SOFTPLUS_FLOOR))
-        return torch.where(below | above, 0.0, grad * slope), None
+        return softplus_grad(ctx.saved_tensors[0], grads[0], ctx.cap), None
 
 
 def positive(raw: Tensor, cap: float | None = None) -> Tensor:
@@ -103,8 +127,15 @@ def positive(raw: Tensor, cap: float | None = None) -> Tensor:
     """
     raw, cap = at_least_float32(raw), math.inf if cap is None else cap
     if not (torch.is_grad_enabled() and raw.requires_grad):
-        return _Positive.forward(raw, cap)
-    result: Tensor = _Positive.apply(raw, cap)  # type: ignore[no-untyped-call]
+        return softplus_value(raw, cap)
+    result: Tensor
+    if torch.compiler.is_compiling():
+        result = _PositiveTransformed.apply(raw, cap)  # type: ignore[no-untyped-call]
+        return result
+    try:
+        result = _Positive.apply(raw, cap)  # type: ignore[no-untyped-call]
+    except RuntimeError:  # inside a transform
+        result = _PositiveTransformed.apply(raw, cap)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -144,7 +175,33 @@ def at_least_float32(x: Tensor) -> Tensor:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Switches autocast off on the device of `x`: a bfloat16 Gram matrix is not positive definite."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return contextlib.nullcontext()
+
+
+def fits(squares: Tensor) -> bool:
+    """Whether no square is beyond what its type holds; False where looking would make the device wait."""
+    if torch.compiler.is_compiling():
+        return True
+    if squares.device.type != "cpu":
+        return False
+    try:
+        total = squares.sum().item()
+        return math.isfinite(total) and total > 1e-30  # nor did all of them vanish
+    except RuntimeError:  # inside torch.vmap there is no looking
+        return True
+
+
+def largest(x: Tensor, least: float = 0.0) -> Tensor:
+    """The largest entry of every input of x (K, N, ...), in absolute value, (K, N); 1 where it is 0 or not finite."""
+    size = x.detach().flatten(2).abs().amax(2) if x.numel() else x.new_ones(x.shape[:2])
+    return torch.where(torch.isfinite(size) & (size > 0), size, 1.0).clamp(min=least)
+
+
+def over(size: Tensor, ndim: int) -> Tensor:
+    """`size` (K, N) as (K, N, 1, ..., 1)."""
+    return size.reshape(*size.shape, *[1] * (ndim - 2))
 
 
 def semidefinite_cholesky(matrix: Tensor, whole: Tensor | None = None) -> Tensor:

@@ -41,8 +41,7 @@ def patch_gram(
     """
     space, out = x.shape[2:], out_sizes(x.shape[2:], kernel, stride, dilation, padding)
     if not by_pixels(space, out, kernel):
-        flat = [n for pad in reversed(padding) for n in pad]
-        rows = _patches(F.pad(x, flat) if any(flat) else x, kernel, stride, dilation, out)
+        rows = patches(x, kernel, stride, dilation, padding)
         return rows @ rows.mT
     pixels = x.flatten(2).mT  # (B, pixels, channels)
     gram = (pixels @ pixels.mT).reshape(len(x), *space, *space)
@@ -72,10 +71,13 @@ def _both(ndim: int, left: int, right: int, cut: slice) -> tuple[slice, ...]:
     return tuple(cut if dim in (left, right) else slice(None) for dim in range(ndim))
 
 
-def _patches(
-    x: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+def patches(
+    x: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[Pad]
 ) -> Tensor:
-    """The patches (B, p, channels * taps) of x."""
+    """The patches (B, p, channels * taps) of x (B, channels, *space), padded with zeros."""
+    out = out_sizes(x.shape[2:], kernel, stride, dilation, padding)
+    flat = [n for pad in reversed(padding) for n in pad]
+    x = F.pad(x, flat) if any(flat) else x
     strides = list(x.stride())
     size = [*x.shape[:2], *out, *kernel]
     steps = [a * b for a, b in zip(strides[2:], stride, strict=True)]

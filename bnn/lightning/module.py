@@ -26,6 +26,7 @@ ELSEWHERE = {
     "batch_size": "the loader's batch_size",
     "patience": 'Trainer(callbacks=[EarlyStopping("validation_nll", patience=...)])',
     "refresh_batchnorm": "bnn.refresh_batchnorm_(module.net, loader) after training",
+    "sampling": "bnn.set_sampling_(module.net, ...) before training",
 }
 SEED = 0  # of the draws that score held-out data: the same in every epoch, so that epochs compare
 
@@ -45,7 +46,8 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         likelihood: as for `bnn.ELBO`.
         schedule: a `bnn.train.Schedule`, of which epochs and batch size are left to the Trainer and the loader; or its
             fields as keywords: `lr`, `optimiser`, `milestones`, `cosine` (over the Trainer's `max_epochs`), `samples`,
-            `kl_weight`, `warmup`, `anneal`, `scale_rate`, `clip`, ....
+            `kl_weight`, `warmup`, `anneal`, `scale_rate`, `clip`, .... Draws guarantee what the layers' own option
+            `sampling` says, in training, too.
         validation_samples: draws that score held-out data.
         prediction_samples: draws of `Trainer.predict`; None is 20, rounded up so that members count the same.
 
@@ -171,8 +173,9 @@ def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
         return Schedule.of(options)
     if not isinstance(schedule, Schedule):
         raise TypeError(f"schedule must be a bnn.train.Schedule, got {type(schedule).__name__}")
-    if schedule.patience is not None:
-        raise ValueError(f"patience is the Trainer's business here: use {ELSEWHERE['patience']}")
+    for name in ("patience", "sampling"):
+        if getattr(schedule, name) is not None:
+            raise ValueError(f"{name} is the Trainer's business here: use {ELSEWHERE[name]}")
     return Schedule.of(schedule.to_dict() | options)
 
 

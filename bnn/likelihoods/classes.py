@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
 from bnn.nn.options import check_positive
 
+FEW_CLASSES = 16  # for which a softmax runs faster with the classes first in memory
 _LOG_OF_ZERO = -1e4  # finite, and exp of it is 0 in every type: p log p stays 0 where p is
 
 
@@ -107,8 +107,11 @@ class Categorical(Likelihood):
         if outputs.ndim < 3:
             raise ValueError(f"outputs have shape {tuple(outputs.shape)}, expected (K, N, C, ...): K draws first")
         self._check_classes(outputs[0])
-        log_probs = F.log_softmax(at_least_float32(outputs), dim=2)
-        return ClassPrediction(log_probs.exp().mean(0), *_information(log_probs, dim=2))
+        # few classes come first in memory, where a softmax over them runs over long vectors
+        outputs = at_least_float32(outputs).movedim(2, 0)  # (C, K, N, ...)
+        log_probs = F.log_softmax(outputs.contiguous() if len(outputs) <= FEW_CLASSES else outputs, dim=0)
+        mean, *information = _information(log_probs)
+        return ClassPrediction(mean.movedim(0, 1).contiguous(), *information)
 
 
 class Bernoulli(Likelihood):
@@ -151,16 +154,18 @@ class Bernoulli(Likelihood):
         """Mean probability of a one and uncertainties, all (N, ...), from K draws of the logits (K, N, ...)."""
         check_draws(outputs)
         outputs = at_least_float32(outputs)
-        log_probs = torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)
-        return ClassPrediction(outputs.sigmoid().mean(0), *_information(log_probs, dim=-1))
+        mean, *information = _information(torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)]))
+        return ClassPrediction(mean[1], *information)
 
 
-def _information(log_probs: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Entropy of the mean over the K draws (dimension 0), mean entropy, mutual information; classes along `dim`."""
+def _information(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """From log-probabilities (C, K, ...) of K draws: their mean (C, ...), its entropy, mean entropy, mutual information."""
     log_probs = log_probs.clamp(min=_LOG_OF_ZERO)
-    log_mean = (log_probs.logsumexp(0, keepdim=True) - math.log(len(log_probs))).clamp(max=0.0)
-    total, aleatoric = ((logs.exp() * -logs).sum(dim).mean(0) for logs in (log_mean, log_probs))
-    return total, aleatoric, (total - aleatoric).clamp(min=0.0)
+    probs = log_probs.exp()
+    mean = probs.mean(1)
+    total = -torch.sum(mean * mean.clamp(min=torch.finfo(mean.dtype).tiny, max=1.0).log(), dim=0)
+    aleatoric = -torch.sum(probs * log_probs, dim=0).mean(0)
+    return mean, total, aleatoric, (total - aleatoric).clamp(min=0.0)
 
 
 def _weights(name: str, weights: float | Sequence[float] | Tensor | None) -> Tensor | None:

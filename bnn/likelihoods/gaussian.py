@@ -123,5 +123,6 @@ def _gaussian_nll(mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:
 
 def _moments(means: Tensor, variances: Tensor) -> RegressionPrediction:
     """The law of total variance over the K draws of (mean, variance), dimension 0."""
-    aleatoric, epistemic = variances.mean(0), means.var(0, correction=0)
+    aleatoric = variances.mean(0)
+    epistemic = means.var(0, correction=0) if means.numel() else torch.zeros_like(aleatoric)  # no inputs, no warning
     return RegressionPrediction(means.mean(0), aleatoric + epistemic, aleatoric, epistemic)

@@ -6,21 +6,25 @@ A pairing joins a family (how the posterior looks: `ffg`, `inducing`, ...) and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from bnn.nn.draw import Draw, TooLarge
-from bnn.nn.fold import folded
+from bnn._engine import recompute
+from bnn._engine.call import TooLarge
+from bnn._engine.draw import Draw
+from bnn._engine.fold import folded
+from bnn._engine.forward import eager_around, forward_of, running
+from bnn._engine.members import Drawing
 from bnn.nn.options import Options
-from bnn.nn.recompute import keep, note
-from bnn.nn.root import current_draw
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+T = TypeVar("T")
 
 
 class KL(NamedTuple):
@@ -66,7 +70,7 @@ LEGACY_BUFFERS = frozenset(
 )
 
 
-class BayesianLayer(nn.Module):
+class BayesianLayer(Drawing):
     """The interface of a pairing. A family fills the first part, a layer type the second, the base does the rest."""
 
     family: ClassVar[str]  # the name `inference=` knows
@@ -81,7 +85,6 @@ class BayesianLayer(nn.Module):
     has_bias: bool
     d_out: int  # W is d_out x d_in; a bias is its last column
     d_in: int
-    repeats: bool = False  # runs more than once in a forward, so that all its calls must see one W
 
     # ---- a family provides -------------------------------------------------------------------------------------------
 
@@ -153,24 +156,26 @@ class BayesianLayer(nn.Module):
         """`from_matrix` for a W with its columns in `fast_order`."""
         return self.from_matrix(W)
 
-    def rows(self, input: Tensor) -> Rows | None:
-        """How the input of one draw splits into rows; None for a layer that has to run dense."""
+    def rows(self, shape: torch.Size) -> Rows | None:
+        """How one draw's input of `shape` splits into rows; None for a layer that has to run dense."""
         return None
 
-    def project(self, input: Tensor, A: Tensor) -> Tensor:
-        """T = X A^T (B, p, M) for the rows X of inputs (B, ...), the bias's 1 included, and A (M, d_in)."""
+    # Inputs below are (K, N, ...): N inputs of each of K draws, or of one where all draws see the same.
+
+    def project(self, input: Tensor, A: Weights) -> Tensor:
+        """T = X A^T (K, N p, M) for the rows X of `input`, the bias's 1 included, and A (M, d_in) as weights."""
         raise NotImplementedError
 
     def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
-        """Outputs (B, p, d_out) of the rows as the plain layer would arrange them for `input`."""
+        """Outputs (K, N p, d_out) of the rows as the plain layer would arrange them for `input`."""
         raise NotImplementedError
 
-    def squares(self, input: Tensor) -> Tensor:
-        """|x|^2 of every row, the bias's 1 included: (B, p)."""
+    def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
+        """|x|^2 of every row, (K, N p), the bias's input included: 1, or `one` (K, N) where inputs were divided."""
         raise NotImplementedError
 
-    def gram(self, input: Tensor) -> Tensor:
-        """X X^T of the rows of every input, the bias's 1 included: (B, p, p), a tensor that may be overwritten."""
+    def gram(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
+        """X X^T of the rows of every input, (K, N, p, p), the bias's input included; one that may be overwritten."""
         raise NotImplementedError
 
     # ---- construction ------------------------------------------------------------------------------------------------
@@ -215,25 +220,32 @@ class BayesianLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The output under a draw from the posterior: a different one at every call of the network."""
-        draw = current_draw(self, input)
-        record = note(self, draw, input)
-        draw.enter(self)
-        if draw.token is None:
-            output = self.output(input[None], draw)[0]
-            keep(record, output)
-            return output
-        return folded(lambda x: self._checked(x, draw), input, draw)
+        if eager_around():
+            return _outside_the_graph(self, input)
+        record = recompute.note(self)
+        forward = forward_of(self)
+        forward.enter(self)
+        draw = forward.draw
+        if forward.token is not None:  # K draws in one pass: all of them come together here
+            return folded(lambda x: self._checked(x, draw), input, forward)
+        if record is not None:
+            draw = record.of(draw, took_a_number=forward.root is None).apart_from_others(draw)
+        output = self.output(input.unsqueeze(0), draw).squeeze(0)  # views without a copy in backward
+        recompute.keep(record, output)
+        return output
 
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs with weights drawn once per draw, shared by the whole batch."""
-        if draw.token is not None and input.ndim > 2:
+        if draw.folded and input.ndim > 2:
             input = self.fast_layout(input.flatten(0, 1)).unflatten(0, input.shape[:2])
-        if draw.at_mean:
+        if draw.call.at_mean:
             mean = self.mean_weights()
             return self.run_each(input, Weights(mean.weight[None], None if mean.bias is None else mean.bias[None]))
-        if draw.seeds is None or draw.seeds_of(self) is not draw.seeds or self.repeats:
+        if draw.seeds is None or draw.frozen(self) or self.repeats:
             return self.run_each(input, draw.once(self, "weights", self.sample_weights))
-        size = max(1, WEIGHT_BYTES // (4 * self.d_in * self.d_out))  # draws whose weights are held at a time
+        size = max(1, WEIGHT_BYTES // max(1, 4 * self.d_in * self.d_out))  # draws whose weights are held at a time
+        if draw.count <= size:
+            return self.run_each(input, self.sample_weights(draw))
         outputs = []
         for start in range(0, draw.count, size):
             part = draw.only(start, min(start + size, draw.count))
@@ -243,24 +255,36 @@ class BayesianLayer(nn.Module):
 
     def rows_in(self, draw: Draw, input: Tensor) -> Rows | None:
         """`rows` of one draw's input, for inputs (K, ...) or (1, ...)."""
-        known, key = draw.plan.rows, (self, input.shape[1:])
+        known, key = draw.call.rows, (self, input.shape[1:])
         if key not in known:
-            known[key] = self.rows(input[0])
+            known[key] = self.rows(input.shape[1:])
         rows: Rows | None = known[key]
         return rows
 
     def _checked(self, input: Tensor, draw: Draw) -> Tensor:
         """`output`, refused before it takes place where K draws would take too much memory."""
-        limit, k = draw.plan.limit, draw.count
+        limit, k = draw.call.limit, draw.count
         if limit is not None and k > 1:
-            own, rows = input[0], self.rows_in(draw, input)
-            entries = own.numel() if len(input) > 1 else 0
-            if rows is not None:
-                entries += (len(own) if rows.batched else 1) * rows.number * self.d_out
-            size = entries * own.element_size()  # bytes per draw
+            rows = self.rows_in(draw, input)
+            entries = input.numel() // len(input) if len(input) > 1 else 0
+            if rows is not None:  # twice: the next layer will have it as its input
+                entries += 2 * (input.shape[1] if rows.batched else 1) * rows.number * self.d_out
+            size = entries * input.element_size()  # bytes per draw
             if k * size > limit:
                 raise TooLarge(max(1, limit // size))
         return self.output(input, draw)
+
+    def shared(self, name: str, compute: Callable[[], T], draw: Draw | None = None) -> T:
+        """What `compute()` returns, computed once per call: of `draw`, else of the forward that is running, if any."""
+        forward = running() if draw is None else None
+        call = draw.call if draw is not None else None if forward is None else forward.draw.call
+        if call is None:
+            return compute()
+        key = (self, name, torch.is_grad_enabled())
+        if key not in call.computed:
+            call.computed[key] = compute()
+        result: T = call.computed[key]
+        return result
 
     def kl_divergence(self) -> Tensor:
         """KL[posterior || prior] of this layer, a scalar in nats."""
@@ -320,6 +344,15 @@ class BayesianLayer(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
         super()._load_from_state_dict(kept, prefix, *args)
+
+
+def _run(layer: BayesianLayer, input: Tensor) -> Tensor:
+    return layer.forward(input)
+
+
+# A compiled child of a network that is not: it takes part in a forward that torch.compile cannot look into. Without this
+# name, which torch does not promise, compiling such a child fails.
+_outside_the_graph = getattr(torch, "_disable_dynamo", lambda function: function)(_run)
 
 
 def join_draws(outputs: list[Tensor]) -> Tensor:

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram
+from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram, patches
 from bnn.nn.base import Rows, Weights
-from bnn.nn.matrix import OutputFirst
+from bnn.nn.matrix import OutputFirst, plus_square
 
 FEW_CHANNELS = 8  # too few to fill vector registers when they come last in memory
+SMALL_PATCH = 64  # entries of a patch: so few that patches are cheaper to form than outputs to reorder
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 
 
@@ -36,19 +37,49 @@ class Convolution(OutputFirst):
 
     def run_each(self, input: Tensor, weights: Weights) -> Tensor:
         weight, bias = weights
-        k, first = len(weight), None if bias is None else bias[0]
+        k = len(weight)
+        if k == 1 and len(input) == 1:
+            x, kernel = input.squeeze(0), weight.squeeze(0)
+            kernel = kernel if channels_last(x) else kernel.contiguous()  # the output has the layout that users expect
+            return self.run(x, kernel, None if bias is None else bias.squeeze(0)).unsqueeze(0)
         batched = input.ndim == len(self.kernel_size) + 3
-        if not (batched and channels_last(input[0])):
-            weight = weight.contiguous()
-        elif math.prod(self.kernel_size) == self.groups == 1 and len(input) == k and not any(map(any, self._padding())):
+        last = batched and (channels_last(input[0]) or input.shape[2] < FEW_CHANNELS)
+        if last and math.prod(self.kernel_size) == self.groups == 1 and len(input) == k and not self._pads():
             return self._run_rows(input, weights)
-        else:
-            weight = self.fast_layout(weight.flatten(0, 1)).reshape(weight.shape)
-        if k == 1:
-            return self.run(input[0], weight[0], first)[None]
         if len(input) == 1 and self.groups == 1 and batched:
-            return self._run_shared(input[0], weight, bias)
-        return super().run_each(input, Weights(weight, bias))
+            if weight[0, 0].numel() <= SMALL_PATCH:
+                return self._run_patches(input[0], weights)
+            return self._run_shared(input[0], weight.contiguous(), bias)
+        return super().run_each(input, Weights(self._channels_last(weight) if last else weight.contiguous(), bias))
+
+    def _channels_last(self, weight: Tensor) -> Tensor:
+        """Weights (K, c_out, ...) with the channels last in memory, so that outputs have them there, too."""
+        layout = CHANNELS_LAST.get(weight.ndim - 1)
+        if layout is None:
+            return weight.contiguous()
+        return weight.flatten(0, 1).contiguous(memory_format=layout).reshape(weight.shape)
+
+    def _pads(self) -> bool:
+        return any(map(any, self._padding()))
+
+    def _run_patches(self, input: Tensor, weights: Weights) -> Tensor:
+        """All draws see the same input (N, ...) of few channels: its patches once, then a product of matrices per draw."""
+        weight, bias = weights
+        input, padding = self._padded(input)
+        rows = patches(input, self.kernel_size, self.stride, self.dilation, padding).flatten(0, 1)  # (N p, c_in taps)
+        out = out_sizes(input.shape[2:], self.kernel_size, self.stride, self.dilation, padding)
+        kernel = weight.flatten(2)
+        if bias is not None:  # a column of ones costs less than a bias for every output
+            rows, kernel = F.pad(rows, (0, 1), value=1.0), torch.cat([kernel, bias[..., None]], dim=-1)
+        output = torch.bmm(rows.expand(len(weight), -1, -1), kernel.mT)
+        return output.unflatten(1, (len(input), *out)).movedim(-1, 2)  # the channels last in memory
+
+    def _padded(self, input: Tensor) -> tuple[Tensor, list[tuple[int, int]]]:
+        """The input, padded where the mode of padding is not zeros, and what is left to pad with zeros."""
+        padding = self._padding()
+        if self.padding_mode == "zeros":
+            return input, padding
+        return F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), [(0, 0)] * len(padding)
 
     def _run_shared(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """All draws see the same input (N, ...): one convolution to K times the channels."""
@@ -83,35 +114,36 @@ class Convolution(OutputFirst):
         weight = W[..., :n].unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
         return Weights(weight, W[..., n] if self.has_bias else None)
 
-    def rows(self, input: Tensor) -> Rows:
-        space, padding = list(input.shape[-len(self.kernel_size) :]), self._padding()
+    def rows(self, shape: torch.Size) -> Rows:
+        space, padding = list(shape[-len(self.kernel_size) :]), self._padding()
         if self.padding_mode != "zeros":
             space, padding = [n + sum(pad) for n, pad in zip(space, padding, strict=True)], [(0, 0)] * len(space)
         out = out_sizes(space, self.kernel_size, self.stride, self.dilation, padding)
         gram = gram_multiplies(self.in_channels, space, out, self.kernel_size)
-        batched, taps = input.ndim == len(self.kernel_size) + 2, math.prod(self.kernel_size)
+        batched, taps = len(shape) == len(self.kernel_size) + 2, math.prod(self.kernel_size)
         return Rows(batched, math.prod(out), gram, taps, tuple(out), whole=self.groups == 1)
 
-    def project(self, input: Tensor, A: Tensor) -> Tensor:
-        weights = self.from_matrix(A)
-        return self.run(input, *weights).flatten(2).mT
+    def project(self, input: Tensor, A: Weights) -> Tensor:
+        T = self.run(input.flatten(0, 1), *A).flatten(2).mT
+        return T.reshape(len(input), input.shape[1] * T.shape[1], T.shape[2])
 
     def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
-        output = outputs.mT.unflatten(-1, rows.space)  # the channels are last in memory
-        return output if channels_last(input) else output.contiguous()
+        each = outputs.unflatten(1, (input.shape[1], rows.number))
+        output = each.mT.unflatten(-1, rows.space)  # the channels are last in memory
+        return output if channels_last(input.flatten(0, 1)) else output.contiguous()
 
-    def squares(self, input: Tensor) -> Tensor:
+    def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
         ones = input.new_ones(1, 1, *self.kernel_size)
-        total = self.run(input.square().sum(1, keepdim=True), ones, None)
-        return total.flatten(1) + self.has_bias
+        total = self.run(input.flatten(0, 1).square().sum(1, keepdim=True), ones, None).flatten(1)
+        total = total.reshape(*input.shape[:2], total.shape[1])
+        return (plus_square(total, one) if self.has_bias else total).flatten(1)
 
-    def gram(self, input: Tensor) -> Tensor:
-        padding = self._padding()
-        if self.padding_mode != "zeros":
-            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-            padding = [(0, 0)] * len(padding)
+    def gram(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
+        batch, input = input.shape[:2], input.flatten(0, 1)
+        input, padding = self._padded(input)
         gram = patch_gram(input, self.kernel_size, self.stride, self.dilation, padding)
-        return gram + 1 if self.has_bias else gram
+        gram = gram.reshape(*batch, *gram.shape[1:])
+        return plus_square(gram, one) if self.has_bias else gram
 
     def _padding(self) -> list[tuple[int, int]]:
         """Padding before and after, for each dimension of space."""

@@ -6,23 +6,21 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bnn.functional.cost import Way
-from bnn.functional.draws import draw_columns, draw_dense
+from bnn._engine.cache import Cache
+from bnn._engine.draw import Draw
+from bnn.functional.factors import factor_together, positive_together
 from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
-from bnn.nn.cache import Cache
-from bnn.nn.draw import Draw, open_now
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
-from bnn.nn.ways import DrawnInStages, choose, row_output
+from bnn.nn.ways import DrawnInStages, Posterior
 
-COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
 
@@ -73,7 +71,7 @@ class InducingBase(DrawnInStages):
     options: InducingOptions
     caching_mode = False  # old code sets it; factors are cached and refreshed by themselves
     q: QInducing
-    cache: Cache[tuple[Factors, Factors]]
+    cache: Cache[Posterior]
     z_row: Tensor  # (M_out, d_out)
     z_col: Tensor  # (M_in, d_in)
     _d_row: Tensor  # (M_out,), through softplus
@@ -123,94 +121,77 @@ class InducingBase(DrawnInStages):
         """lamda, or None where W is a point given U."""
         return positive(self._lamda, self.options.max_lamda) if self.has_lamda(self.options) else None
 
-    def factors(self, draw: Draw | None = None) -> tuple[Factors, Factors]:
-        """The factors of rows and columns: where gradients flow once per call, else once per value of parameters."""
-        draw, key = open_now() if draw is None else draw, (self, torch.is_grad_enabled())
-        factors: tuple[Factors, Factors] | None = None if draw is None else draw.plan.factors.get(key)
-        if factors is None:
-            sources = (self.z_row, self._d_row, self.z_col, self._d_col)
-            flows = key[1] and any(source.requires_grad for source in sources)
-            factors = self._factorise() if flows else self.cache.get(sources, self._factorise)
-            if draw is not None:
-                draw.plan.factors[key] = factors
-        return factors
+    def noisy(self, draw: Draw) -> bool:
+        return self.has_lamda(self.options) and not draw.call.at_mean
+
+    def member_count(self) -> int:
+        return self.q.members
+
+    # ---- what follows from the parameters ----------------------------------------------------------------------------
+
+    def posterior(self, draw: Draw | None = None) -> Posterior:
+        """Factors, lamda and the spread of q(U): where gradients flow once per call, else once per value of them."""
+        return self.shared("posterior", lambda: self._posterior(draw), draw)
+
+    def factors(self) -> tuple[Factors, Factors]:
+        """The factors of rows and columns."""
+        own = self.posterior()
+        return own.row, own.col
+
+    def _posterior(self, draw: Draw | None) -> Posterior:
+        if torch.is_grad_enabled() and any(p.requires_grad for p in self._parameters.values() if p is not None):
+            call = None if draw is None else draw.call
+            if call is None or call.scope is None or torch.compiler.is_compiling():
+                return self._posterior_alone()
+            if self not in call.posteriors:  # with all layers that are about to run
+                call.posteriors.update(posteriors_together(call.scope))
+            own: Posterior | None = call.posteriors.get(self)
+            return self._posterior_alone() if own is None else own
+        sources = [*self._sides(), self._lamda, *self.q.spread_of(self)]
+        return self.cache.get(sources, self._posterior_alone)
+
+    def _posterior_alone(self) -> Posterior:
+        row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
+        col = factor(self.z_col, positive(self._d_col), "Psi_c = Z_c Z_c^T + D_c^2")
+        return Posterior(row, col, self.lamda(), self.q.spread(self))
+
+    def _sides(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.z_row, self._d_row, self.z_col, self._d_col
 
     def reset_cache(self) -> None:
         """Forgets the factors. Nobody needs to: they are computed anew whenever a parameter has changed."""
         self.cache = Cache()
 
-    def _factorise(self) -> tuple[Factors, Factors]:
-        row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
-        return row, factor(self.z_col, positive(self._d_col), "Psi_c = Z_c Z_c^T + D_c^2")
+    # ---- u, means, KL ------------------------------------------------------------------------------------------------
+
+    def u_noise(self) -> tuple[int, ...]:
+        return self.q.noise_shape(self)
+
+    def u_from(self, noise: Tensor | None, draw: Draw) -> Tensor:
+        own = self.posterior(draw)
+        with without_autocast(self.z_row):
+            if draw.call.at_mean:
+                u = self.q.mean(self).expand(draw.count, -1, -1)
+            else:
+                u = self.q.sample(self, own.spread, noise, draw)
+            return whiten(u, self._prior(own))
 
     def mean_weights(self) -> Weights:
-        row, col = self.factors()
+        own = self.posterior()
         with without_autocast(self.z_row):
-            u = whiten(self.q.mean(self), self._prior(row, col))
-            return self.from_matrix(conditional_mean(u, row, col, self.prior_sd()).to(self.z_row.dtype))
-
-    # ---- drawing -----------------------------------------------------------------------------------------------------
-
-    def output(self, input: Tensor, draw: Draw) -> Tensor:
-        way = choose(self, input, draw)
-        return self.dense_output(input, draw) if way is Way.DENSE else row_output(self, input, draw, way)
-
-    def noisy(self, draw: Draw) -> bool:
-        """Whether W varies given u in this draw."""
-        return self.has_lamda(self.options) and not draw.at_mean
-
-    def sample_u(self, draw: Draw) -> Tensor:
-        """The whitened u of every draw, (K, M_out, M_in); its mean in a draw at the mean."""
-        return draw.once(self, "u", self._sample_u, whole=True)
-
-    def _sample_u(self, draw: Draw) -> Tensor:
-        row, col = self.factors(draw)
-        with without_autocast(self.z_row):
-            u = self.q.mean(self).expand(draw.count, -1, -1) if draw.at_mean else self.q.sample(self, draw)
-            return whiten(u, self._prior(row, col))
-
-    def sample_columns(self, draw: Draw) -> Tensor:
-        """The first stage C of every draw, (K, d_out, M_in)."""
-        draws = draw.plan.draws or draw.count
-        small = draws * self.d_out * len(self.z_col) * 4 <= COLUMN_BYTES
-        return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
-
-    def _sample_columns(self, draw: Draw) -> Tensor:
-        (row, col), u, sigma = self.factors(draw), self.sample_u(draw), self.prior_sd()
-        with without_autocast(self.z_row):
-            if not self.noisy(draw):
-                return draw_columns(u, row, 0.0, sigma, None)
-            E2 = draw.normals(self, "columns", self.d_out, len(col.A), like=row.A)
-            return draw_columns(u, row, self._lamda_now(), sigma, E2)
-
-    def sample_weights(self, draw: Draw) -> Weights:
-        col, C, sigma = self.factors(draw)[1], self.sample_columns(draw), self.prior_sd()
-        fast = draw.token is not None
-        if fast:  # the noise does not mind, and the weights need not be rearranged
-            col = col._replace(A=self.fast_order(col.A))
-        with without_autocast(self.z_row):
-            if self.noisy(draw):
-                E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
-                W = draw_dense(C, col, self._lamda_now(), sigma, E1)
-            else:
-                W = draw_dense(C, col, 0.0, sigma, None)
-            W = W.to(self.z_row.dtype)
-            return self.from_fast_order(W) if fast else self.from_matrix(W)
-
-    def _lamda_now(self) -> Tensor:
-        lamda = self.lamda()
-        assert lamda is not None
-        return lamda
+            u = whiten(self.q.mean(self), self._prior(own))
+            return self.from_matrix(conditional_mean(u, own.row, own.col, self.prior_sd()).to(self.z_row.dtype))
 
     def kl_parts(self) -> KL:
-        prior = None if self.options.whitened_u else self._prior(*self.factors())
+        own = self.posterior()
         with without_autocast(self.z_row):
-            kl_u, lamda = self.q.kl(self, prior), self.lamda()
-            kl_lamda = torch.zeros_like(kl_u) if lamda is None else self.d_in * self.d_out * rescaling_kl(lamda)
+            kl_u = self.q.kl(self, own.spread, self._prior(own))
+            n = self.d_in * self.d_out
+            kl_lamda = torch.zeros_like(kl_u) if own.lamda is None else n * rescaling_kl(own.lamda)
         return KL(kl_u, kl_lamda)
 
-    def _prior(self, row: Factors, col: Factors) -> TrilPair | None:
-        return None if self.options.whitened_u else (row.L, col.L)
+    def _prior(self, own: Posterior) -> TrilPair | None:
+        return None if self.options.whitened_u else (own.row.L, own.col.L)
 
     def summary(self) -> str:
         m_out, m_in = len(self.z_row), len(self.z_col)
@@ -237,6 +218,25 @@ class InducingDeterministic(InducingBase):
     @classmethod
     def has_lamda(cls, options: InducingOptions) -> bool:
         return False
+
+
+def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
+    """What follows from the parameters of all inducing layers of `network`, in a few large steps; {} where it cannot."""
+    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
+    factors = factor_together([layer._sides() for layer in layers])
+    scales = {layer: layer.q.scale(layer) for layer in layers}
+    raws = [(layer._lamda, layer.options.max_lamda) for layer in layers if layer.has_lamda(layer.options)]
+    raws += [scale for scale in scales.values() if scale is not None]
+    if not factors or len({raw.device for raw, _ in raws}) > 1:
+        return {}
+    values = iter(positive_together(*zip(*((raw, cap or math.inf) for raw, cap in raws), strict=True)) if raws else [])
+    try:
+        lamdas = {layer: next(values) for layer in layers if layer.has_lamda(layer.options)}
+        spreads = {layer: layer.q.spread(layer) if scales[layer] is None else next(values) for layer in layers}
+    except StopIteration:
+        return {}
+    pairs = zip(layers, factors, strict=True)
+    return {layer: Posterior(row, col, lamdas.get(layer), spreads[layer]) for layer, (row, col) in pairs}
 
 
 def sizes(options: InducingOptions, d_out: int, d_in: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnn.nn.base import Rows, Weights
-from bnn.nn.matrix import OutputFirst
+from bnn.nn.matrix import OutputFirst, plus_square
 
 
 class Linear(OutputFirst, nn.Linear):
@@ -22,9 +22,10 @@ class Linear(OutputFirst, nn.Linear):
 
     def run_each(self, input: Tensor, weights: Weights) -> Tensor:
         weight, bias = weights
-        k, rows = len(weight), input.reshape(len(input), -1, input.shape[-1])
+        k = len(weight)
         if k == 1:
-            return F.linear(input, weight[0], None if bias is None else bias[0])
+            return F.linear(input.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0)).unsqueeze(0)
+        rows = input.reshape(len(input), math.prod(input.shape[1:-1]), input.shape[-1])
         if len(rows) == 1:  # all draws see the same rows: one product
             flat = F.linear(rows[0], weight.flatten(0, 1), None if bias is None else bias.flatten())
             output = flat.unflatten(1, (k, -1)).transpose(0, 1)
@@ -34,23 +35,25 @@ class Linear(OutputFirst, nn.Linear):
             output = torch.baddbmm(bias[:, None], rows, weight.mT)
         return output.reshape(k, *input.shape[1:-1], output.shape[-1])
 
-    def rows(self, input: Tensor) -> Rows:
-        if input.ndim == 1:
+    def rows(self, shape: torch.Size) -> Rows:
+        if len(shape) == 1:
             return Rows(batched=False, number=1, gram=self.d_in)
-        number = math.prod(input.shape[1:-1])
+        number = math.prod(shape[1:-1])
         return Rows(batched=True, number=number, gram=number**2 * self.d_in)
 
-    def project(self, input: Tensor, A: Tensor) -> Tensor:
-        n = self.in_features
-        rows = input.reshape(len(input), -1, n)
-        return F.linear(rows, A[:, :n], A[:, n] if self.has_bias else None)
+    def project(self, input: Tensor, A: Weights) -> Tensor:
+        T = F.linear(input, *A)
+        return T if T.ndim == 3 else T.flatten(1, -2)
 
     def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
-        return outputs.reshape(len(outputs), *input.shape[1:-1], outputs.shape[-1])
+        return outputs if input.ndim == 3 else outputs.reshape(len(outputs), *input.shape[1:-1], outputs.shape[-1])
 
-    def squares(self, input: Tensor) -> Tensor:
-        return input.reshape(len(input), -1, self.in_features).square().sum(-1) + self.has_bias
+    def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
+        squares = input.square().sum(-1)
+        squares = plus_square(squares, one) if self.has_bias else squares
+        return squares if squares.ndim == 2 else squares.flatten(1)
 
-    def gram(self, input: Tensor) -> Tensor:
-        rows = input.reshape(len(input), -1, self.in_features)
-        return rows @ rows.mT + self.has_bias
+    def gram(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
+        rows = input.reshape(*input.shape[:2], math.prod(input.shape[2:-1]), input.shape[-1])
+        gram = rows @ rows.mT
+        return plus_square(gram, one) if self.has_bias else gram

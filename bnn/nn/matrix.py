@@ -17,6 +17,15 @@ class OutputFirst(BayesianLayer):
         return W if weights.bias is None else torch.cat([W, weights.bias[:, None]], dim=1)
 
     def from_matrix(self, W: Tensor) -> Weights:
-        n = self.d_in - self.has_bias
-        weight = W[..., :n].unflatten(-1, self.weight_shape[1:])
-        return Weights(weight, W[..., n] if self.has_bias else None)
+        bias = None
+        if self.has_bias:
+            W, bias = W.split((self.d_in - 1, 1), dim=-1)
+            bias = bias.squeeze(-1)
+        return Weights(W if len(self.weight_shape) == 2 else W.unflatten(-1, self.weight_shape[1:]), bias)
+
+
+def plus_square(products: Tensor, one: Tensor | float) -> Tensor:
+    """Products (K, N, ...) of rows plus that of the bias's input with itself: `one` is a number, or (K, N)."""
+    return products + (
+        one**2 if isinstance(one, float) else one.square().reshape(*one.shape, *[1] * (products.ndim - 2))
+    )

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._engine.draw import SHARED, Draw
 from bnn.functional.gaussian import TrilPair, kl_diagonal_u, kl_full_u, kl_matrix_u, standard_normal, whiten
 from bnn.functional.linalg import at_least_float32, inverse_softplus, pack_tril, positive, unpack_tril
-from bnn.nn.draw import SHARED, Draw
 
 INIT_SD = 1e-3  # of U, as in the paper
 MEMBER_NOISE = 0.1  # sd of each member around the shared start, as in the paper, whose start is N(0, 1)
@@ -21,6 +21,8 @@ MEMBER_NOISE = 0.1  # sd of each member around the shared start, as in the paper
 
 class QInducing(ABC):
     """A posterior over the inducing matrix of a layer."""
+
+    members: int = 0  # of an ensemble
 
     @abstractmethod
     def start(self, u: Tensor) -> dict[str, Tensor]:
@@ -34,12 +36,28 @@ class QInducing(ABC):
     def mean(self, layer: Any) -> Tensor:
         """E[U], (M_out, M_in)."""
 
-    @abstractmethod
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
-        """Samples of U, one for each of the K draws: (K, M_out, M_in)."""
+    def spread_of(self, layer: Any) -> list[Tensor]:
+        """The parameters that its spread follows from."""
+        return []
+
+    def scale(self, layer: Any) -> tuple[Tensor, float | None] | None:
+        """A raw scale and its cap, where the spread is simply its positive value."""
+        return None
+
+    def spread(self, layer: Any) -> Any:
+        """What samples and the KL need beside the mean: standard deviations, triangles; None for points."""
+        return None
 
     @abstractmethod
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        """The shape of the standard normals behind one U; () for a U without noise of its own."""
+
+    @abstractmethod
+    def sample(self, layer: Any, spread: Any, noise: Any, draw: Draw) -> Tensor:
+        """Samples of U, one for each of the K draws, (K, M_out, M_in), from their noise (K, *noise_shape), if any."""
+
+    @abstractmethod
+    def kl(self, layer: Any, spread: Any, prior: TrilPair | None) -> Tensor:
         """KL[q(U) || p(U)], a scalar."""
 
 
@@ -62,12 +80,23 @@ class Diagonal(QInducing):
         """The standard deviations (M_out, M_in)."""
         return positive(layer._inducing_sd, self.max_sd)
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
-        mean = self.mean(layer)
-        return mean + self.sd(layer) * draw.normals(layer, "u", *mean.shape, like=mean)
+    def spread_of(self, layer: Any) -> list[Tensor]:
+        return [layer._inducing_sd]
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
-        return kl_diagonal_u(self.mean(layer), self.sd(layer), prior)
+    def scale(self, layer: Any) -> tuple[Tensor, float | None]:
+        return layer._inducing_sd, self.max_sd
+
+    def spread(self, layer: Any) -> Tensor:
+        return self.sd(layer)
+
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return tuple(layer.inducing_mean.shape)
+
+    def sample(self, layer: Any, spread: Tensor, noise: Tensor, draw: Draw) -> Tensor:
+        return torch.addcmul(self.mean(layer), spread, noise)
+
+    def kl(self, layer: Any, spread: Tensor, prior: TrilPair | None) -> Tensor:
+        return kl_diagonal_u(self.mean(layer), spread, prior)
 
 
 class Point(QInducing):
@@ -82,11 +111,14 @@ class Point(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean)
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return ()
+
+    def sample(self, layer: Any, spread: None, noise: None, draw: Draw) -> Tensor:
         mean = self.mean(layer)
         return mean.expand(draw.count, *mean.shape)
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
+    def kl(self, layer: Any, spread: None, prior: TrilPair | None) -> Tensor:
         return 0.5 * whiten(self.mean(layer), prior).square().sum()
 
 
@@ -107,19 +139,27 @@ class Matrix(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean)
 
+    def spread_of(self, layer: Any) -> list[Tensor]:
+        return [layer._inducing_row_scale_tril, layer._inducing_col_scale_tril]
+
+    def spread(self, layer: Any) -> TrilPair:
+        return self.trils(layer)
+
     def trils(self, layer: Any) -> TrilPair:
         """The scales T_r (M_out, M_out) and T_c (M_in, M_in)."""
         m_out, m_in = layer.inducing_mean.shape
         row, col = layer._inducing_row_scale_tril, layer._inducing_col_scale_tril
         return unpack_tril(row, m_out), unpack_tril(col, m_in)
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
-        mean = self.mean(layer)
-        row, col = self.trils(layer)
-        return mean + row @ draw.normals(layer, "u", *mean.shape, like=mean) @ col.mT
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return tuple(layer.inducing_mean.shape)
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
-        return kl_matrix_u(self.mean(layer), *self.trils(layer), prior)
+    def sample(self, layer: Any, spread: TrilPair, noise: Tensor, draw: Draw) -> Tensor:
+        row, col = spread
+        return self.mean(layer) + row @ noise @ col.mT
+
+    def kl(self, layer: Any, spread: TrilPair, prior: TrilPair | None) -> Tensor:
+        return kl_matrix_u(self.mean(layer), *spread, prior)
 
 
 class Full(QInducing):
@@ -137,24 +177,31 @@ class Full(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean).reshape(self.shape)
 
+    def spread_of(self, layer: Any) -> list[Tensor]:
+        return [layer._inducing_scale_tril]
+
+    def spread(self, layer: Any) -> Tensor:
+        return self.tril(layer)
+
     def tril(self, layer: Any) -> Tensor:
         """The scale T (M_out M_in, M_out M_in)."""
         return unpack_tril(layer._inducing_scale_tril, layer.inducing_mean.numel())
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
-        mean, tril = self.mean(layer), self.tril(layer)
-        noise = draw.normals(layer, "u", len(tril), like=tril)
-        return mean + (noise @ tril.mT).unflatten(1, self.shape)
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return tuple(layer.inducing_mean.shape)
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
-        return kl_full_u(self.mean(layer), self.tril(layer), prior)
+    def sample(self, layer: Any, spread: Tensor, noise: Tensor, draw: Draw) -> Tensor:
+        return self.mean(layer) + (noise @ spread.mT).unflatten(1, self.shape)
+
+    def kl(self, layer: Any, spread: Tensor, prior: TrilPair | None) -> Tensor:
+        return kl_full_u(self.mean(layer), spread, prior)
 
 
 class Ensemble(QInducing):
     """Ensemble-U: K points; all layers of a forward show the same member. No KL on U, as in the paper."""
 
     def __init__(self, size: int, around: bool = False) -> None:
-        self.size = size
+        self.size = self.members = size
         self.around = around  # members start around weights to keep: noise in units of U's size, and with mean 0
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
@@ -170,11 +217,14 @@ class Ensemble(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return at_least_float32(layer.inducing_mean).mean(0)
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return ()
+
+    def sample(self, layer: Any, spread: None, noise: None, draw: Draw) -> Tensor:
         members = at_least_float32(layer.inducing_mean)
         return members.index_select(0, draw.member(layer, self.size).to(members.device))
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
+    def kl(self, layer: Any, spread: None, prior: TrilPair | None) -> Tensor:
         return layer.inducing_mean.new_zeros((), dtype=at_least_float32(layer.inducing_mean).dtype)
 
 
@@ -197,11 +247,14 @@ class GlobalSlice(QInducing):
     def mean(self, layer: Any) -> Tensor:
         return self._slice(self.held[0].mean_weights().weight)  # type: ignore[operator]
 
-    def sample(self, layer: Any, draw: Draw) -> Tensor:
+    def noise_shape(self, layer: Any) -> tuple[int, ...]:
+        return ()
+
+    def sample(self, layer: Any, spread: None, noise: None, draw: Draw) -> Tensor:
         owner: Any = self.held[0]
         return self._slice(draw.once(owner, SHARED, owner.sample_weights, whole=True).weight)
 
-    def kl(self, layer: Any, prior: TrilPair | None) -> Tensor:
+    def kl(self, layer: Any, spread: None, prior: TrilPair | None) -> Tensor:
         return torch.zeros_like(layer._lamda, dtype=at_least_float32(layer._lamda).dtype)  # the global module's
 
     def _slice(self, V: Tensor) -> Tensor:

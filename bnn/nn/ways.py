@@ -1,4 +1,4 @@
-"""How an inducing layer draws its outputs: which of the five ways keep the guarantee, which is cheapest, running it.
+"""How an inducing layer draws: u gives C, C gives W or the outputs; which of five ways is cheapest, running it.
 
 What the user chooses is a guarantee, `sampling`, never an algorithm:
 
@@ -9,7 +9,7 @@ What the user chooses is a guarantee, `sampling`, never an algorithm:
 
 from __future__ import annotations
 
-import contextlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -17,179 +17,282 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnn._engine.draw import Draw
+from bnn._engine.noise import BLOCK
 from bnn.functional import draws
 from bnn.functional.cost import Size, Way, cheapest
 from bnn.functional.inducing import Factors
 from bnn.functional.linalg import (
     at_least_float32,
+    fits,
+    largest,
+    over,
     residual_cholesky,
     safe_sqrt,
     semidefinite_cholesky,
     without_autocast,
 )
-from bnn.nn.base import BayesianLayer, Rows
-from bnn.nn.draw import Draw
+from bnn.nn.base import BayesianLayer, Rows, Weights
 
-BLOCK_BYTES = 2**22  # of outputs drawn at a time
-BLOCK_INPUTS = 16  # or a multiple of them: torch makes normals by sixteens, so that blocks do not change any
+COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
+UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for a block of draws
 
-PER_ROW = [Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS]
-JOINT = [Way.JOINT, Way.JOINT_WITHOUT_COLUMNS]
+PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
+JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
+WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
+
+
+class Posterior:
+    """What follows from the parameters of an inducing layer, computed once per call."""
+
+    def __init__(self, row: Factors, col: Factors, lamda: Tensor | None, spread: Any) -> None:
+        self.row, self.col = row, col
+        self.lamda = lamda  # None where W is a point given u
+        self.spread = spread  # of q(U): what its samples and its KL need beside the mean
+        self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
 
 
 class DrawnInStages(BayesianLayer):
-    """What a layer needs for its outputs to be drawn in two stages: u gives C, C gives W or the outputs."""
+    """A layer that is drawn in two stages; a family says what its posterior is and what u."""
 
     options: Any  # with `sampling`
     z_row: Tensor  # (M_out, d_out)
     z_col: Tensor  # (M_in, d_in)
 
     @abstractmethod
-    def factors(self, draw: Draw | None = None) -> tuple[Factors, Factors]:
-        """The factors of rows and columns."""
+    def posterior(self, draw: Draw | None = None) -> Posterior:
+        """What follows from the parameters."""
 
     @abstractmethod
     def prior_sd(self) -> float:
         """sigma."""
 
     @abstractmethod
-    def lamda(self) -> Tensor | None:
-        """lamda, or None where W is a point given u."""
-
-    @abstractmethod
     def noisy(self, draw: Draw) -> bool:
         """Whether W varies given u in this draw."""
 
     @abstractmethod
-    def sample_u(self, draw: Draw) -> Tensor:
-        """The whitened u of every draw, (K, M_out, M_in)."""
+    def u_noise(self) -> tuple[int, ...]:
+        """The shape of the noise behind one u; () for a u without noise of its own."""
 
     @abstractmethod
+    def u_from(self, noise: Tensor | None, draw: Draw) -> Tensor:
+        """The whitened u of every draw, (K, M_out, M_in), from its noise (K, ...)."""
+
+    # ---- the stages --------------------------------------------------------------------------------------------------
+
+    def sample_u(self, draw: Draw) -> Tensor:
+        """The whitened u of every draw, (K, M_out, M_in); its mean in a draw at the mean."""
+        return draw.once(self, "u", self._sample_u, whole=True)
+
+    def _sample_u(self, draw: Draw) -> Tensor:
+        shape = () if draw.call.at_mean else self.u_noise()
+        noise = draw.normals(self, "u", *shape, like=self.posterior(draw).row.A) if shape else None
+        return self.u_from(noise, draw)
+
     def sample_columns(self, draw: Draw) -> Tensor:
         """The first stage C of every draw, (K, d_out, M_in)."""
+        small = draw.call.draws * self.d_out * len(self.z_col) * 4 <= COLUMN_BYTES
+        return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
+
+    def _sample_columns(self, draw: Draw) -> Tensor:
+        own, u, sigma = self.posterior(draw), self.sample_u(draw), self.prior_sd()
+        with without_autocast(self.z_row):
+            if not self.noisy(draw):
+                return draws.draw_columns(u, own.row, 0.0, sigma, None)
+            assert own.lamda is not None
+            E2 = draw.normals(self, "columns", self.d_out, len(own.col.A), like=own.row.A)
+            return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
+
+    def sample_weights(self, draw: Draw) -> Weights:
+        """The second stage: W of every draw."""
+        own, C, sigma = self.posterior(draw), self.sample_columns(draw), self.prior_sd()
+        col = own.col._replace(A=self.fast_order(own.col.A))  # so that the weights need not be rearranged
+        with without_autocast(self.z_row):
+            if self.noisy(draw):
+                assert own.lamda is not None
+                E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
+                W = draws.draw_dense(C, col, own.lamda, sigma, E1)
+            else:
+                W = draws.draw_dense(C, col, 0.0, sigma, None)
+            return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+
+    # ---- outputs -----------------------------------------------------------------------------------------------------
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        """The outputs (K, ...), by the cheapest way that keeps the guarantee."""
+        way = choose(self, input, draw)
+        return self.dense_output(input, draw) if way is Way.DENSE else self.row_output(input, draw, way)
+
+    def row_output(self, input: Tensor, draw: Draw, way: Way) -> Tensor:
+        """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
+        rows = self.rows_in(draw, input)
+        assert rows is not None
+        x = input if rows.batched else input[:, None]  # (K or 1, N, ...)
+        if draw.folded and x.ndim > 3:
+            x = self.fast_layout(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        dtype = _output_dtype(x)
+        if self.noisy(draw):
+            draw.call.by_rows.add(id(self))
+            with without_autocast(x):  # |x|^2 - |t|^2 would cancel in half precision
+                y = self._noisy_rows(at_least_float32(x), draw, way)
+        else:
+            y = self._mean_rows(x, draw, way)
+        output = self.from_rows(y if y.dtype == dtype else y.to(dtype), rows, x)
+        return output if rows.batched else output[:, 0]
+
+    def _mean_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
+        """Outputs (K, N p, d_out) where W is a function of u: with C, or through the inducing rows."""
+        own = self.posterior(draw)
+        T = self._project(x, own)
+        if way is Way.PER_ROW:
+            return draws.mean_rows(T, self.sample_columns(draw).to(T.dtype))
+        row, u = own.row, self.sample_u(draw)
+        if T.dtype != u.dtype:
+            row, u = row._replace(A=row.A.to(T.dtype)), u.to(T.dtype)
+        return draws.mean_rows_without_columns(T, u, row, self.prior_sd())
+
+    def _project(self, x: Tensor, own: Posterior) -> Tensor:
+        """T = X A_c^T, (K or 1, N p, M_in)."""
+        if own.projection is None:
+            own.projection = self._projection(own.col.A)
+        weight, bias = own.projection
+        if weight.dtype != x.dtype:
+            weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+        return self.project(x, Weights(weight, bias))
+
+    def _projection(self, A: Tensor) -> Weights:
+        if torch.is_grad_enabled():
+            return self.from_matrix(A)
+        with torch.inference_mode(False), torch.no_grad():  # it may be kept
+            weight, bias = self.from_matrix(A)
+            return Weights(weight if weight.ndim < 4 else self.fast_layout(weight), bias)
+
+    def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
+        """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
+        own, sigma = self.posterior(draw), self.prior_sd()
+        assert own.lamda is not None
+        row, scale = own.row, own.lamda * sigma
+        T, inputs = self._project(x, own), x.shape[1]
+        with_columns = way in (Way.PER_ROW, Way.JOINT)
+        C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
+        if way in PER_ROW:
+            a, b = self._norms(x, T)
+        else:
+            T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
+            L, L_T = self._roots(x, T, with_columns)
+
+        def some(part: slice, noise: Callable[[str, int], Tensor]) -> Tensor:
+            """The outputs of some inputs, with noise of their own."""
+            t, wide = T[:, part], self.d_out
+            match way:
+                case Way.PER_ROW:
+                    return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
+                case Way.PER_ROW_WITHOUT_COLUMNS:
+                    both = noise("n", wide + len(row.A))
+                    return draws.per_row_without_columns(t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both)
+                case Way.JOINT:
+                    return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
+            pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
+            assert L_T is not None
+            return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
+
+        return self._in_units(some, T, inputs, draw)
+
+    def _in_units(
+        self, some: Callable[[slice, Callable[[str, int], Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
+    ) -> Tensor:
+        """`some` of all inputs, (K, N p, d_out); without gradients a unit at a time, so that noise stays in caches.
+
+        What the units are follows from the layer and the inputs alone: neither the number of draws nor gradients
+        change the noise of an input. T is (K or 1, N p, M_in), where rows are drawn one by one, or (K or 1, N, p, M_in).
+        """
+        space = T.shape[1:-1]  # (N p,) or (N, p)
+        p = math.prod(space) // max(1, inputs)
+        each = p if len(space) == 1 else 1  # entries of dimension 1 for each input
+        unit = max(1, UNIT_BYTES // max(1, BLOCK * p * self.d_out * T.element_size()))
+
+        def noise_of(number: int, n: int) -> Callable[[str, int], Tensor]:
+            shape = (n * each, *space[1:])
+            return lambda name, width: draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
+
+        if inputs <= unit:
+            return some(slice(None), noise_of(0, inputs)).flatten(1, -2)
+        starts = range(0, inputs, unit)
+        makers = [noise_of(number, min(unit, inputs - start)) for number, start in enumerate(starts)]
+        if torch.is_grad_enabled():
+            noise = lambda name, width: torch.cat([make(name, width) for make in makers], dim=1)  # noqa: E731
+            return some(slice(None), noise).flatten(1, -2)
+        whole = T.new_empty(draw.count, *space, self.d_out)
+        for start, make in zip(starts, makers, strict=True):
+            part = slice(start * each, min(start + unit, inputs) * each)
+            whole[:, part] = some(part, make)
+        return whole.flatten(1, -2)
+
+    # |x|^2 must not overflow where x does not: where it would, squares are taken of x over its largest entry.
+
+    def _norms(self, x: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+        """a = |x| and b = sqrt(|x|^2 - |t|^2) of every row, the bias's 1 included: (K or 1, N p)."""
+        squares = self.squares(x)
+        if fits(squares):
+            return safe_sqrt(squares), safe_sqrt(squares - T.square().sum(-1))
+        size = largest(x, least=float(self.has_bias))  # (K or 1, N)
+        squares = self.squares(x / over(size, x.ndim), one=1 / size)
+        size = size.repeat_interleave(squares.shape[1] // size.shape[1], dim=1)  # of every row
+        rest = squares - (T / size[..., None]).square().sum(-1)
+        return size * safe_sqrt(squares), size * safe_sqrt(rest)
+
+    def _roots(self, x: Tensor, T: Tensor, with_columns: bool) -> tuple[Tensor, Tensor | None]:
+        """L and, without columns, L_T: roots of X X^T - T T^T and T T^T, (K or 1, N, p, p)."""
+        gram, t, size = self.gram(x), T, None
+        if not fits(gram.diagonal(dim1=-2, dim2=-1)):
+            size = largest(x, least=float(self.has_bias))
+            gram, t = self.gram(x / over(size, x.ndim), one=1 / size), T / over(size, T.ndim)
+        flat = t.flatten(0, 1)
+        L = residual_cholesky(gram.flatten(0, 1), flat).reshape(gram.shape)
+        L_T = None if with_columns else semidefinite_cholesky(flat @ flat.mT).reshape(gram.shape)
+        if size is None:
+            return L, L_T
+        return L * over(size, 4), None if L_T is None else L_T * over(size, 4)
+
+
+# ---- choosing --------------------------------------------------------------------------------------------------------
 
 
 def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
-    """The cheapest way that keeps the guarantee; decided once for all draws and batches of a `predict`."""
-    known = draw.plan.ways.get(layer)
-    if known is not None and draw.plan.restarts and not layer.repeats:
+    """The cheapest way that keeps the guarantee; decided once for all draws and batches of a call."""
+    call = draw.call
+    known = call.ways.get(layer)
+    if known is not None and call.restarts and not layer.repeats:
         return known
     rows = layer.rows_in(draw, input)
     if rows is None or not rows.whole:
         return Way.DENSE
     inputs = input.shape[1] if rows.batched else 1
     ways = allowed(layer, rows, inputs, draw)
-    (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
-    count = draw.plan.draws or draw.count
-    shared, noisy = draw.shared, layer.noisy(draw)
-    size = Size(count, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, noisy)
-    draw.plan.ways[layer] = cheapest(ways, size) if known not in ways else known
-    return draw.plan.ways[layer]
+    if known not in ways:
+        (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
+        shared = len(input) < draw.count
+        size = Size(
+            call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
+        )
+        known = cheapest.__wrapped__(ways, size) if torch.compiler.is_compiling() else cheapest(ways, size)
+    call.ways[layer] = known
+    return known
 
 
-def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> list[Way]:
+def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:
     """The ways that keep what `sampling` guarantees, for a call with so many inputs of so many rows."""
     if not layer.noisy(draw):
-        return [Way.DENSE, *PER_ROW]  # without a residual all ways are the same function of u
+        return WITHOUT_RESIDUAL  # all ways are the same function of u
     if layer.options.sampling == "weight" or layer.repeats or draw.frozen(layer):
-        return [Way.DENSE]
+        return (Way.DENSE,)
     if layer.options.sampling == "local":
-        return [Way.DENSE, *JOINT, *PER_ROW]
-    apart = rows.batched and draw.inputs in (None, inputs) and not draw.couples_inputs()
+        return (Way.DENSE, *JOINT, *PER_ROW)
+    apart = rows.batched and draw.inputs in (None, inputs) and not draw.call.couples_inputs()
     if not apart:  # dimension 0 does not count the network's inputs, or BatchNorm mixes them
-        return [Way.DENSE]
-    return [Way.DENSE, *JOINT, *(PER_ROW if rows.number == 1 else [])]
-
-
-def row_output(layer: DrawnInStages, input: Tensor, draw: Draw, way: Way) -> Tensor:
-    """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
-    rows = layer.rows_in(draw, input)
-    assert rows is not None
-    noisy = layer.noisy(draw)
-    if noisy:
-        draw.drew_rows(layer)
-    x = input if rows.batched else input[:, None]
-    batch = x.shape[:2]  # (K or 1, N)
-    x = x.flatten(0, 1)
-    if draw.token is not None:
-        x = layer.fast_layout(x)
-    dtype = _output_dtype(x)
-    with without_autocast(x) if noisy else contextlib.nullcontext():  # |x|^2 - |t|^2 would cancel in half precision
-        x = at_least_float32(x) if noisy else x
-        y = _noisy_rows(layer, x, batch, draw, way) if noisy else _mean_rows(layer, x, batch, draw, way)
-    output = layer.from_rows(y.flatten(0, 1).to(dtype), rows, x)
-    output = output.reshape(*y.shape[:2], *output.shape[1:])
-    return output if rows.batched else output[:, 0]
-
-
-def _mean_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, way: Way) -> Tensor:
-    """Outputs (K, N, p, d_out) where W is a function of u: with C, or through the inducing rows."""
-    row, col = layer.factors(draw)
-    T = _project(layer, x, col.A.to(x.dtype), batch)
-    if way is Way.PER_ROW:
-        return draws.mean_rows(T, layer.sample_columns(draw).to(T.dtype))
-    row = row._replace(A=row.A.to(T.dtype))
-    return draws.mean_rows_without_columns(T, layer.sample_u(draw).to(T.dtype), row, layer.prior_sd())
-
-
-def _noisy_rows(layer: DrawnInStages, x: Tensor, batch: torch.Size, draw: Draw, way: Way) -> Tensor:
-    """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K N, ...), or (N, ...): outputs (K, N, p, d_out)."""
-    (row, col), sigma = layer.factors(draw), layer.prior_sd()
-    scale = layer.lamda() * sigma  # type: ignore[operator]
-    T = _project(layer, x, col.A, batch)  # (K or 1, N, p, M_in)
-    with_columns = way in (Way.PER_ROW, Way.JOINT)
-    C_or_u = layer.sample_columns(draw) if with_columns else layer.sample_u(draw)
-    if way in PER_ROW:
-        squares = layer.squares(x).reshape(T.shape[:3])  # |x|^2
-        a, b = safe_sqrt(squares), safe_sqrt(squares - T.square().sum(-1))
-    else:
-        L = residual_cholesky(layer.gram(x), T.flatten(0, 1)).reshape(*T.shape[:3], T.shape[2])
-        L_T = None if with_columns else semidefinite_cholesky(T @ T.mT)
-
-    def some(part: slice, number: int) -> Tensor:
-        """The outputs of some inputs, with noise of their own."""
-        t = T[:, part]
-
-        def noise(name: str, width: int) -> Tensor:
-            return draw.normals(layer, name, *t.shape[1:3], width, like=T, by_input=True, block=number)
-
-        wide = layer.d_out
-        match way:
-            case Way.PER_ROW:
-                return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
-            case Way.PER_ROW_WITHOUT_COLUMNS:
-                both = draws.RowNoise(noise("n", wide), noise("m", len(row.A)))
-                return draws.per_row_without_columns(t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both)
-            case Way.JOINT:
-                return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
-        pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
-        assert L_T is not None
-        return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
-
-    return _in_blocks(some, T.shape[1], draw.count * T.shape[2] * layer.d_out * T.element_size())
-
-
-def _in_blocks(some: Callable[[slice, int], Tensor], inputs: int, size: int) -> Tensor:
-    """`some` of all inputs, of `size` bytes each; without gradients a few at a time, so that noise stays in caches."""
-    step = max(1, BLOCK_BYTES // max(1, size) // BLOCK_INPUTS) * BLOCK_INPUTS
-    if torch.is_grad_enabled() or inputs < 2 * step:
-        return some(slice(None), 0)
-    whole: Tensor | None = None
-    count = inputs // step  # the last block takes what is left over
-    for number in range(count):
-        part = slice(number * step, inputs if number == count - 1 else (number + 1) * step)
-        block = some(part, number)
-        if whole is None:
-            whole = block.new_empty(len(block), inputs, *block.shape[2:])
-        whole[:, part] = block
-    assert whole is not None
-    return whole
-
-
-def _project(layer: DrawnInStages, x: Tensor, A: Tensor, batch: torch.Size) -> Tensor:
-    """T = X A^T, (K or 1, N, p, M_in)."""
-    T = layer.project(x, A)
-    return T.reshape(*batch, *T.shape[1:])
+        return (Way.DENSE,)
+    return (Way.DENSE, *JOINT, *PER_ROW) if rows.number == 1 else (Way.DENSE, *JOINT)
 
 
 def _output_dtype(x: Tensor) -> torch.dtype:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import one_by_one
+from bnn._engine.inputs import check_network, number_of_inputs
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
-from bnn.inputs import check_network, number_of_inputs
-from bnn.nn.draw import Draw
-from bnn.passes import one_by_one
 from bnn.train.batches import Place, source_of
 
 
@@ -51,7 +52,7 @@ def refresh_batchnorm_(network: nn.Module, loader: Any, batches: int | None = No
             if batches is not None and seen == batches:
                 break
             for net in network.members if isinstance(network, Ensemble) else [network]:
-                one_by_one(net, [_moved(x, device)], [Draw(net, pinned=True, inputs=number_of_inputs(x))])
+                one_by_one(net, [_moved(x, device)], [Draw.fresh(net, Call(net), inputs=number_of_inputs(x))])
             seen += 1
         if not seen:
             raise ValueError("the loader gave no batch, so there is nothing to estimate the statistics from")

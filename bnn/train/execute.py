@@ -27,6 +27,7 @@ from bnn.train.history import History
 from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
 from bnn.train.run import DivergenceError
+from bnn.train.schedule import ADDED
 from bnn.train.seeds import derived, own_randomness, seed_everything
 
 LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
@@ -201,7 +202,8 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
     found = []
     for name in dict.fromkeys([*before, *now]):
         one, other, place = before.get(name), now.get(name), prefix + name
-        if one == other or place in MAY_CHANGE:
+        added = name in ADDED and name not in before
+        if one == other or place in MAY_CHANGE or added:
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             found += differences(one, other, f"{place}.")

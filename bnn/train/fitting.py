@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from bnn import likelihoods
+from bnn._engine.inputs import check_network
 from bnn.data.dataset import Data
-from bnn.inputs import check_network
 from bnn.nn.options import check_positive, check_size
 from bnn.train.batches import InMemory, Source, source_of
 from bnn.train.checks import checked
@@ -23,6 +23,7 @@ from bnn.train.interrupt import Interrupts
 from bnn.train.monitor import Monitor
 from bnn.train.outcome import Outcome
 from bnn.train.run import Run, Settings
+from bnn.train.sampling import sampling_of
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import own_randomness
 
@@ -64,9 +65,12 @@ def fit(
         validation: held-out data, in any of these forms, scored after every epoch by `validation_samples` draws; None:
             the validation part of a `Data`, if it has one.
         schedule: a `Schedule`; or give its fields as keywords: `epochs=10, batch_size=100, optimiser="adam", lr=1e-3,
-            momentum=0.9, weight_decay=0, milestones=(), decay=0.1, cosine=False, samples=1, split=False, kl_weight=1,
-            warmup=0, anneal=0, function_space=False, scale_rate=10, u_rate=1, clip=None, patience=None,
-            refresh_batchnorm=True`. With `patience` the parameters of the best validation NLL are kept.
+            momentum=0.9, weight_decay=0, milestones=(), decay=0.1, cosine=False, samples=1, split=False, sampling=None,
+            kl_weight=1, warmup=0, anneal=0, function_space=False, scale_rate=10, u_rate=1, clip=None, patience=None,
+            refresh_batchnorm=True`. With `patience` the parameters of the best validation NLL are kept. `sampling` is
+            what draws guarantee in training steps, whatever the layers' own option says ("auto", "weight" or "local",
+            see `bnn.set_sampling_`); None is the fastest way that trains as well: "local". Validation, the BatchNorm
+            statistics and everything after training go by the layers' own option.
         out: a folder, made if need be: `checkpoint.safetensors`, `metrics.jsonl` (a line per epoch), `net.safetensors`
             (the trained network, for `bnn.load_`), `tensorboard/`, and for a `Data` `run.json`: `bnn.train.load_run`
             gives the network back with its noise, its classes, and what reads new inputs.
@@ -102,6 +106,7 @@ def fit(
     """
     check_network(net)
     plan = _schedule(schedule, options)
+    sampling_of(net, plan.sampling)  # before anything is made
     if isinstance(data, DataLoader) and "batch_size" in options:
         raise ValueError("a DataLoader has a batch size already: leave batch_size out, or pass its dataset instead")
     check_size("validation_samples", validation_samples)

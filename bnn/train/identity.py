@@ -14,8 +14,12 @@ from bnn.train.folder import OTHER_FOLDER
 from bnn.train.schedule import Schedule
 
 
-def identity(elbo: ELBO, source: Source, schedule: Schedule, processes: int) -> dict[str, Any]:
-    """Everything that decides the course of a run, as JSON; its seed aside, which the checkpoint decides."""
+def identity(elbo: ELBO, source: Source, schedule: Schedule, processes: int, sampling: str | None) -> dict[str, Any]:
+    """Everything that decides the course of a run, as JSON; its seed aside, which the checkpoint decides.
+
+    Args:
+        sampling: what draws guarantee in a step. Where the schedule leaves it open, the checkpoint decides that, too.
+    """
     return {
         "schedule": schedule.to_dict(),
         "data": source.fingerprint(),
@@ -23,6 +27,7 @@ def identity(elbo: ELBO, source: Source, schedule: Schedule, processes: int) -> 
         "conversion": Conversion.of(elbo.net).to_json(),
         "trained": [name for name, parameter in elbo.named_parameters() if parameter.requires_grad],
         "processes": processes,
+        "sampling": sampling,
     }
 
 

@@ -14,8 +14,9 @@ ONE_RATE: dict[str, Any] = {"scale_rate": None, "refresh_batchnorm": False}  # a
 CLASSES = {"cifar10": 10, "cifar100": 100}
 
 _FFG_W = {"inference": "ffg", "prior_weight_sd": 1, "prior_bias_sd": 1, "init_sd": 1e-4, "max_sd": 0.1}
+_WHOLE: dict[str, Any] = {"sampling": "weight"}  # the paper draws whole weights
 _WARMED_UP = Schedule(epochs=300, lr=1e-3, milestones=(200,), warmup=100, anneal=50, **ONE_RATE)
-_ABLATION = Schedule(epochs=100, lr=3e-4, warmup=50, anneal=40, **ONE_RATE)
+_ABLATION = Schedule(epochs=100, lr=3e-4, warmup=50, anneal=40, **ONE_RATE, **_WHOLE)
 
 
 def presets() -> dict[str, Recipe]:
@@ -73,13 +74,13 @@ def _inducing(data: str, M: int, **options: Any) -> dict[str, Any]:
 def _ffg_u(data: str) -> Any:
     ours = ["method.max_lamda", "method.max_sd_u"] if data == "cifar100" else []
     method = _inducing(data, 64, q_inducing="diagonal", max_lamda=0.03, max_sd_u=0.1)
-    return _WARMED_UP, method, 1, [*ours, "method.init_lamda"]
+    return Schedule.of(_WARMED_UP.to_dict() | _WHOLE), method, 1, [*ours, "method.init_lamda"]
 
 
 def _ensemble_u(data: str) -> Any:
     method = _inducing(data, 64, q_inducing="ensemble", ensemble_size=5, max_lamda=0.1)
     # "1 MC sample per update, such that each member is used once": a draw of every member, each on its share
-    schedule = Schedule.of(_WARMED_UP.to_dict() | {"samples": 5, "split": True})
+    schedule = Schedule.of(_WARMED_UP.to_dict() | {"samples": 5, "split": True} | _WHOLE)
     return schedule, method, 1, ["method.init_lamda", "schedule.split"]
 
 

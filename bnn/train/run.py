@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._engine.fold import Statistics
 from bnn.ensemble import Ensemble
 from bnn.files import save
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
-from bnn.passes import Statistics
 from bnn.train.batches import Batch, Place, Source
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.best import Best
@@ -25,6 +25,7 @@ from bnn.train.identity import check_same, identity
 from bnn.train.interrupt import Interrupts
 from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
+from bnn.train.sampling import StepSampling, sampling_of
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import derived, seed_everything
 from bnn.train.tally import Tally
@@ -93,7 +94,9 @@ class Run:
         self.history = History(likelihood=elbo.likelihood, out=settings.out)
         self.folder = RunFolder(fabric, settings.out)
         self.best = Best(schedule.patience, self.folder)
-        self.identity = identity(elbo, source, schedule, fabric.world_size)
+        sampling = sampling_of(self.net, schedule.sampling)
+        self.sampling = StepSampling(self.net, sampling)
+        self.identity = identity(elbo, source, schedule, fabric.world_size, sampling)
         self._saved = self._started = time.monotonic()
 
     # -- training ------------------------------------------------------------------------------------------------------
@@ -126,7 +129,8 @@ class Run:
             group["lr"] = group["initial_lr"] * self.schedule.rate(self.epoch)
         self._started = time.monotonic()
         for batch in self.source.epoch(place, self.step):
-            self._take_step(batch, place)
+            with self.sampling.in_force():
+                self._take_step(batch, place)
             self.step += 1
             progress.step(self._done(), self.tally.summary())
             due = self.settings.out is not None and time.monotonic() - self._saved >= self.settings.save_every
@@ -270,6 +274,8 @@ class Run:
         self.elbo.load_state_dict({name.removeprefix("elbo."): value for name, value in state["objective"].items()})
         self.optimiser.load_state_dict(state["optimiser"])
         self.epoch, self.step, self.seed = record["epoch"], record["step"], record["seed"]
+        sampling = record.get("sampling", self.schedule.sampling)  # where there is none, it began with the layers' own
+        self.sampling, self.identity["sampling"] = StepSampling(self.net, sampling), sampling
         self.tally.values = record["tally"]
         self.history.epochs[:] = record["history"]
         return True

@@ -18,6 +18,7 @@ from bnn.nn.options import (
 )
 from bnn.objective import ELBO
 from bnn.rates import parameter_groups
+from bnn.train.sampling import SAMPLINGS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 OPTIMISERS = ["adam", "sgd"]
 ELSEWHERE = {"learning_rate": "lr", "optimizer": "optimiser", "num_epochs": "epochs", "grad_clip": "clip"}
 EXTENDABLE = ["epochs", "patience"]  # what may differ when a run goes on: more epochs, another patience
+ADDED = ["sampling"]  # what old checkpoints do not hold: it may be said now
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Schedule(Options):
     cosine: bool = False
     samples: int = 1  # draws per step; ensemble_size trains every member of Ensemble-U on every batch
     split: bool = False  # each draw sees its share of the batch
+    sampling: str | None = None  # what a draw guarantees in a step, as the layers' option; None: what trains fastest
     kl_weight: float = 1.0
     warmup: float = 0  # epochs without the KL
     anneal: float = 0  # epochs over which it then grows to kl_weight
@@ -62,6 +65,8 @@ class Schedule(Options):
             check_size(name, getattr(self, name))
         check_size("patience", self.patience, none=True)
         check_choice("optimiser", self.optimiser, OPTIMISERS)
+        if self.sampling is not None:
+            check_choice("sampling", self.sampling, SAMPLINGS)
         for name in ("lr", "decay", "u_rate"):
             check_positive(name, getattr(self, name))
         for name in ("momentum", "weight_decay", "kl_weight", "warmup", "anneal"):
@@ -121,10 +126,11 @@ class Schedule(Options):
     def differences(self, other: dict[str, Any]) -> list[str]:
         """Fields in which a stored schedule differs, one line each; those that may differ are left out."""
         own = self.to_dict()
+        free = [*EXTENDABLE, *(name for name in ADDED if name not in other)]
         return [
             f"{field.name}: {other.get(field.name)!r} then, {own[field.name]!r} now"
             for field in fields(self)
-            if field.name not in EXTENDABLE and other.get(field.name) != own[field.name]
+            if field.name not in free and other.get(field.name) != own[field.name]
         ]
 
 

@@ -282,6 +282,14 @@ def test_flags_on_top_of_a_preset() -> None:
     assert (ensemble.method["ensemble_size"], ensemble.schedule.samples, ensemble.members) == (3, 3, 1)
 
 
+def test_another_method_takes_over_what_it_has_the_option_for(tmp_path: Path) -> None:
+    before = presets()["ours/digits-from-trained"].but(schedule={"sampling": "weight"})
+    (tmp_path / "recipe.json").write_text(json.dumps(before.to_dict()))
+    file = str(tmp_path / "recipe.json")
+    kept = [recipe(file=file, method=method).schedule.sampling for method in ("matrix-u", "deterministic")]
+    assert kept == ["weight", None]
+
+
 def test_another_method_on_top_of_a_preset() -> None:
     before = presets()["ours/digits-from-trained"]
     found = recipe(preset=before.name, method="ensemble-u")

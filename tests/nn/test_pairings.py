@@ -30,11 +30,11 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bnn
+from bnn._engine.draw import Draw
+from bnn._engine.fold import in_one_pass, one_by_one
+from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn.base import BayesianLayer, Weights
-from bnn.nn.draw import Draw, open_draw
-from bnn.nn.fold import run_folded
-from bnn.nn.inducing import InducingBase
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
@@ -50,15 +50,9 @@ def plain_output(case: LayerType, x: Tensor, weight: Tensor, bias: Tensor | None
     return result
 
 
-def drawn_weights(layer: BayesianLayer, draw: Draw) -> Weights:
-    """The weights (K, ...) that `layer` has drawn; where they follow from its u, which all ways draw alike, from u."""
-
-    def sample(draw: Draw) -> Weights:
-        assert isinstance(layer, InducingBase), "the layer drew no weights"
-        assert not layer.noisy(draw), "the layer drew no weights"
-        return layer.sample_weights(draw)
-
-    return draw.once(layer, "weights", sample)
+def named(layer: BayesianLayer, count: int = 1, members: list[int] | None = None) -> Draw:
+    """Draws that are the same whenever they are made."""
+    return Draw(count=count, seeds=Seeds(layer, 5), members=members)
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
@@ -73,17 +67,12 @@ def test_with_vanishing_noise_it_is_the_plain_layer(family: Family, case: LayerT
     torch.testing.assert_close(got, want, atol=1e-7, rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("family", "case"),
-    [(f, c) for f, c in PAIRS if f.repeats],  # the others draw outputs: see the test of their variances
-    ids=[f"{f.id}-{c.id}" for f, c in PAIRS if f.repeats],
-)
+@every_pair
 def test_the_output_is_the_plain_layers_with_the_drawn_weights(family: Family, case: LayerType) -> None:
     layer, x = make(family, case, **by_weight(family)), case.input()
     set_noise_(layer, 0.3)
-    with open_draw(Draw()) as draw:
-        got = layer(x)
-    weight, bias = drawn_weights(layer, draw)
+    (got,) = one_by_one(layer, [x], [named(layer)])
+    weight, bias = layer.sample_weights(named(layer))
     assert (bias is None) == (case.layer().bias is None)
     assert len(weight) == 1
     torch.testing.assert_close(got, plain_output(case, x, weight[0], None if bias is None else bias[0]))
@@ -93,19 +82,19 @@ def test_the_output_is_the_plain_layers_with_the_drawn_weights(family: Family, c
 @pytest.mark.parametrize("how", ["one input", "own inputs", "one input, folded", "own inputs, folded"])
 @pytest.mark.parametrize(
     ("family", "case"),
-    [(f, c) for f, c in PAIRS if f.repeats and (c in BASIC or f.id == "diagonal")],
-    ids=[f"{f.id}-{c.id}" for f, c in PAIRS if f.repeats and (c in BASIC or f.id == "diagonal")],
+    [(f, c) for f, c in PAIRS if c in BASIC or f.id == "diagonal"],
+    ids=[f"{f.id}-{c.id}" for f, c in PAIRS if c in BASIC or f.id == "diagonal"],
 )
 def test_three_draws_at_once_are_three_plain_layers(family: Family, case: LayerType, how: str) -> None:
     layer = make(family, case, **by_weight(family))
     set_noise_(layer, 0.3)
     x = torch.stack([case.input() for _ in range(1 if how.startswith("one") else 3)])
-    draw = Draw(count=3, members=[0, 2, 1])
+    draw = named(layer, 3, [0, 2, 1])
     if "folded" in how:
-        got = run_folded(layer, draw, x, dims=0) if len(x) == 3 else run_folded(layer, draw, x[0])
+        got = in_one_pass(layer, x, draw, dims=0) if len(x) == 3 else in_one_pass(layer, x[0], draw)
     else:
         got = layer.output(x, draw)
-    weight, bias = drawn_weights(layer, draw)
+    weight, bias = layer.sample_weights(named(layer, 3, [0, 2, 1]))
     biases = [None] * 3 if bias is None else list(bias)
     inputs = x.expand(3, *x.shape[1:])
     want = torch.stack([plain_output(case, *args) for args in zip(inputs, weight, biases, strict=True)])
@@ -120,7 +109,8 @@ def test_local_reparameterisation_has_the_marginal_variances(case: LayerType, mo
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             parameter.copy_(torch.randn_like(parameter) - (1.0 if "sd" in name else 0.0))
-    monkeypatch.setattr("bnn.nn.ffg.standard_normal", lambda *shape, like, generator=None: torch.ones_like(like))
+    ones = lambda draw, module, name, *shape, like, **_: torch.ones(draw.count, *shape, dtype=like.dtype)  # noqa: E731
+    monkeypatch.setattr(Draw, "normals", ones)
     with torch.no_grad():
         noise = layer(x) - plain_output(case, x, layer.weight, layer.bias)
     sds = {

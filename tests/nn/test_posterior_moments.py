@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import sample_of_u
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import bnn
+from bnn._engine.draw import Draw
+from bnn._engine.noise import Seeds
 from bnn.functional.linalg import inverse_softplus, pack_tril
-from bnn.nn.draw import Draw, Seeds
 
 EXACT = 1e-10  # tolerance of what is exact but for float64 rounding
 ERRORS = 5.0  # tolerance of Monte Carlo, in standard errors
@@ -152,15 +154,14 @@ def stacked(weights: Any) -> Any:
 
 
 class ScriptedNoise:
-    """Stands in for `standard_normal` and hands out a given vector piece by piece."""
+    """Stands in for `Draw.normals` and hands out a given vector piece by piece."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.noise: Tensor | None = None
         self.used = 0
-        for module in ("nn.draw", "nn.ffg"):
-            monkeypatch.setattr(f"bnn.{module}.standard_normal", self)
+        monkeypatch.setattr(Draw, "normals", lambda draw, *args, like, **_: self(draw.count, *args[2:], like=like))
 
-    def __call__(self, *shape: int, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def __call__(self, *shape: int, like: Tensor) -> Tensor:
         first, self.used = self.used, self.used + math.prod(shape)
         return torch.zeros(shape, dtype=like.dtype) if self.noise is None else self.noise[first : self.used].view(shape)
 
@@ -266,13 +267,19 @@ def test_inducing_conv_by_monte_carlo() -> None:
 
 
 def test_the_noise_of_a_seeded_draw_is_independent_too() -> None:
-    """1,000 seeds: a generator that started over between u, C and W would correlate them."""
+    """1,000 numbers, and 1,000 draws of one: a generator that started over between u, C and W would correlate them."""
     layer = inducing("linear")
     with torch.no_grad():
-        draws = torch.cat([flat(layer.sample_weights(Draw(seeds=Seeds(layer, seed)))) for seed in range(1_000)])
-        at_once = flat(layer.sample_weights(Draw(count=1_000, seeds=Seeds(layer, *range(1_000)))))
-    assert_samples(draws, dense_posterior(layer, "diagonal", True))
-    torch.testing.assert_close(at_once, draws, atol=EXACT, rtol=EXACT)  # a seed names the same draw in any company
+        numbers = torch.cat([flat(layer.sample_weights(Draw(seeds=Seeds(layer, n)))) for n in range(1_000)])
+        one = Draw(count=1_000, seeds=Seeds(layer, 7))
+        at_once = flat(layer.sample_weights(one))
+        parts = [one.only(start, min(start + 7, 1_000)) for start in range(0, 1_000, 7)]
+        in_parts = torch.cat([flat(layer.sample_weights(part)) for part in parts])
+        few = flat(layer.sample_weights(Draw(count=5, seeds=Seeds(layer, 7))))
+    assert_samples(numbers, dense_posterior(layer, "diagonal", True))
+    assert_samples(at_once, dense_posterior(layer, "diagonal", True))
+    torch.testing.assert_close(in_parts, at_once, atol=EXACT, rtol=EXACT)  # a draw is the same in any company
+    torch.testing.assert_close(few, at_once[:5], atol=EXACT, rtol=EXACT)
 
 
 @pytest.mark.parametrize("q", ["diagonal", "matrix", "full"])
@@ -346,7 +353,7 @@ def test_kl_of_u_by_monte_carlo(q: str, whitened: bool) -> None:
     """E[log q(U) - log p(U)] over 100,000 of the layer's own draws of U."""
     layer = inducing("linear", q, whitened)
     with torch.no_grad():
-        U = layer.q.sample(layer, Draw(count=DRAWS)).flatten(1)
+        U = sample_of_u(layer, Draw(count=DRAWS)).flatten(1)
         kl = layer.kl_parts().u
     ratio = MultivariateNormal(*q_of_u(layer.state_dict(), q)).log_prob(U) - prior_of_u(layer, whitened).log_prob(U)
     assert abs(ratio.mean() - kl) < ERRORS * ratio.std() / DRAWS**0.5
@@ -508,8 +515,10 @@ def test_local_reparameterisation_has_the_marginals_of_weight_sampling(shape: st
         return outputs(W_mean, x), torch.diag((J @ W_covariance @ J.T).diagonal())
 
     for k in (1, 3):
-        moments = scripted.moments(lambda k=k: layer.local_output(x[:k]).flatten())
+        moments = scripted.moments(lambda k=k: layer.output(x[:k], Draw(count=k)).flatten())
         assert_moments(moments, side_by_side([expected(own) for own in x[:k]]))
+    moments = scripted.moments(lambda: layer.output(x[:1], Draw(count=3)).flatten())  # all draws see the same
+    assert_moments(moments, side_by_side([expected(x[0])] * 3))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

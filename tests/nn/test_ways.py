@@ -12,12 +12,15 @@ from helpers import LAYER_TYPES, LayerType, ids, set_noise_
 from torch import Tensor, nn
 
 import bnn
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import in_one_pass, one_by_one
+from bnn._engine.forward import Forward, open_forward
+from bnn._engine.noise import BLOCK, Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Way
 from bnn.functional.linalg import inverse_softplus
-from bnn.nn import ways
-from bnn.nn.draw import Draw, Plan, Seeds, open_draw
-from bnn.nn.fold import run_folded
+from bnn.nn import base, ways
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64 rounding, and a jitter of a few roundings in Gram matrices
 SIGMA, LAMDA = 1.3, 0.7
@@ -46,10 +49,15 @@ def inducing(case: LayerType, sizes: tuple[int, int] = (2, 3), **options: Any) -
     return layer
 
 
-def forced(layer: nn.Module, way: Way) -> Plan:
-    plan = Plan()
-    plan.ways[layer] = way
-    return plan
+def forced(layer: nn.Module, way: Way, count: int = 1, root: nn.Module | None = None) -> Call:
+    """A call of `count` draws in which `layer` is drawn by `way`, if that is allowed."""
+    call = Call(layer if root is None else root, count)
+    call.ways[layer] = way
+    return call
+
+
+def forced_draw(layer: nn.Module, way: Way, count: int = 1, **settings: Any) -> Draw:
+    return Draw(forced(layer, way, count), count, Seeds(layer, 1), **settings)
 
 
 # ---- the dense oracle ------------------------------------------------------------------------------------------------
@@ -126,23 +134,27 @@ def _batched_shape(case: LayerType) -> tuple[int, ...]:
 
 
 def named(
-    module: nn.Module, name: str, *shape: int, by_input: bool = False, block: int = 0, **_: Any
+    module: nn.Module, name: str, *shape: int, by_input: bool = False, unit: int = 0, **_: Any
 ) -> tuple[Any, ...]:
-    """What `Draw.normals` is asked for, with the number of the block in the name of noise that belongs to inputs."""
-    return module, f"{name} {block}" if by_input else name, *shape
+    """What `Draw.normals` is asked for, with the number of the unit in the name of noise that belongs to inputs."""
+    return module, f"{name} {unit}" if by_input else name, *shape
 
 
 class Silence:
-    """Stands in for `Draw.normals`: no noise at all, but notes what is asked for, each name once."""
+    """Stands in for `Draw.normals`: no noise at all, but notes what is asked for, each name once per draw."""
 
     def __init__(self) -> None:
         self.start: dict[str, int] = {}  # of the noise `name` among all noise of a draw
         self.size = 0
+        self.asked: set[tuple[str, int]] = set()
 
     def __call__(self, draw: Draw, module: nn.Module, name: str, *shape: int, like: Tensor, **_: Any) -> Tensor:
         assert like.dtype == torch.double
-        assert name not in self.start
-        self.start[name], self.size = self.size, self.size + math.prod(shape)
+        asked = {(name, number) for number in range(draw.first, draw.first + draw.count)}
+        assert not asked & self.asked
+        self.asked |= asked
+        if name not in self.start:
+            self.start[name], self.size = self.size, self.size + math.prod(shape)
         return torch.zeros(draw.count, *shape, dtype=like.dtype)
 
 
@@ -153,29 +165,27 @@ class OneHot:
         self.noted = noted
 
     def __call__(self, draw: Draw, module: nn.Module, name: str, *shape: int, like: Tensor, **_: Any) -> Tensor:
-        n = math.prod(shape)
-        noise = torch.zeros(draw.count, n, dtype=like.dtype)
-        noise[torch.arange(n) + self.noted.start[name], torch.arange(n)] = 1
+        n, start = math.prod(shape), self.noted.start[name]
+        entry = torch.arange(draw.first, draw.first + draw.count)[:, None] - start  # that is one, if it is one of ours
+        noise = (torch.arange(n) == entry).to(like.dtype)
         return noise.reshape(-1, *shape)
 
 
 @torch.no_grad()
 def with_noise(noise: Any, layer: Any, x: Tensor, way: Way, count: int, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    """The outputs (count, ...) with a stand-in for the noise; without gradients, so inputs may run in blocks."""
+    """The outputs (count, ...) with a stand-in for the noise; without gradients, so inputs may run in units."""
     with monkeypatch.context() as patch:
         patch.setattr(Draw, "normals", lambda draw, *args, **kwargs: noise(draw, *named(*args, **kwargs), **kwargs))
-        if count > 1:
-            return run_folded(layer, Draw(count=count, plan=forced(layer, way)), x)
-        with open_draw(Draw(plan=forced(layer, way))):
-            return layer(x)[None]
+        draw = forced_draw(layer, way, count)
+        return in_one_pass(layer, x, draw) if count > 1 else torch.stack(one_by_one(layer, [x], [draw]))
 
 
 def taken_apart(layer: Any, x: Tensor, way: Way, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
     """The output without noise, and its derivatives (noise, outputs) by every entry of the noise: it is affine."""
-    single, folded = Silence(), Silence()  # how many blocks there are, and so the names, depends on the draws
+    single, folded = Silence(), Silence()
     alone = with_noise(single, layer, x, way, 1, monkeypatch)[0]
     with_noise(folded, layer, x, way, single.size + 1, monkeypatch)
-    assert folded.size == single.size
+    assert folded.start == single.start  # the number of draws changes no noise
     outputs = with_noise(OneHot(folded), layer, x, way, folded.size + 1, monkeypatch)
     torch.testing.assert_close(outputs[-1], alone, **EXACT)
     return alone, (outputs[:-1] - outputs[-1]).flatten(1)
@@ -212,24 +222,30 @@ def test_covariance_for_other_sizes(
 
 
 @every_way
-@pytest.mark.parametrize(("step", "blocks"), [(1, 5), (2, 2)])
+@pytest.mark.parametrize(("step", "units"), [(1, 5), (2, 3), (4, 2), (5, 1)])
 @pytest.mark.parametrize("case", BATCHES, ids=ids(BATCHES))
-def test_covariance_in_blocks_of_inputs(
-    case: LayerType, step: int, blocks: int, way: Way, monkeypatch: pytest.MonkeyPatch
+def test_covariance_in_units_of_inputs(
+    case: LayerType, step: int, units: int, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five inputs, one or two at a time: the same distribution of all of them, every block with noise of its own."""
-    monkeypatch.setattr(ways, "BLOCK_INPUTS", 1)
+    """Five inputs, some at a time: the same distribution of all of them, every unit with noise of its own."""
     layer, x = inducing(case), torch.randn(5, *case.input_shape[1:]).double()
+    one = layer(x)[0]
+    monkeypatch.setattr(ways, "UNIT_BYTES", step * BLOCK * one.numel() * one.element_size())
     noted = Silence()
-    one = with_noise(noted, layer, x, way, 1, monkeypatch)[0, 0]
-    draws = noted.size + 1
-    monkeypatch.setattr(ways, "BLOCK_BYTES", step * draws * one.numel() * one.element_size())
-    noted = Silence()
-    with_noise(noted, layer, x, way, draws, monkeypatch)
+    with_noise(noted, layer, x, way, 2, monkeypatch)
     numbers = {int(name.split()[1]) for name in noted.start if " " in name}
-    assert numbers == (set() if way is Way.DENSE else set(range(blocks)))
+    assert numbers == (set() if way is Way.DENSE else set(range(units)))
     _, slopes = taken_apart(layer, x, way, monkeypatch)
     torch.testing.assert_close(slopes.T @ slopes, expected_covariance(case, layer, x, way), **EXACT)
+
+
+@pytest.mark.parametrize("case", BATCHES, ids=ids(BATCHES))
+def test_covariance_with_few_weights_at_a_time(case: LayerType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two draws' weights are held at a time."""
+    layer, x = inducing(case), case.input().double()
+    monkeypatch.setattr(base, "WEIGHT_BYTES", 2 * 4 * layer.d_in * layer.d_out)
+    _, slopes = taken_apart(layer, x, Way.DENSE, monkeypatch)
+    torch.testing.assert_close(slopes.T @ slopes, expected_covariance(case, layer, x, Way.DENSE), **EXACT)
 
 
 @pytest.mark.parametrize("case", GROUPED, ids=ids(GROUPED))
@@ -241,10 +257,9 @@ def test_groups_run_dense(case: LayerType, way: Way, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(slopes.T @ slopes, expected_covariance(case, layer, x, Way.DENSE), **EXACT)
 
 
-def folded_output(layer: Any, x: Tensor, way: Way, seeds: tuple[int, ...] = (1, 2, 3)) -> Tensor:
-    """The outputs (K, ...) under seeded draws."""
-    draw = Draw(layer, len(seeds), Seeds(layer, *seeds), pinned=True, plan=forced(layer, way), inputs=len(x))
-    return run_folded(layer, draw, x)
+def folded_output(layer: Any, x: Tensor, way: Way, count: int = 3) -> Tensor:
+    """The outputs (K, ...) under named draws."""
+    return in_one_pass(layer, x, forced_draw(layer, way, count, inputs=len(x)))
 
 
 @every_case
@@ -261,13 +276,7 @@ def test_inputs_of_their_own_for_every_draw(way: Way) -> None:
     """K different inputs (a layer behind another Bayesian layer) are each treated as one input for all is."""
     case = next(case for case in CASES if case.id == "conv2d-same")
     layer, x = inducing(case), torch.randn(3, *case.input_shape).double()
-    seeds = (1, 2, 3)
-
-    def run(own: Tensor) -> Tensor:
-        draw = Draw(layer, 3, Seeds(layer, *seeds), pinned=True, plan=forced(layer, way))
-        return run_folded(layer, draw, own, 0)
-
-    together = run(x)
+    together = in_one_pass(layer, x, forced_draw(layer, way, 3), dims=0)
     for k in range(3):
         torch.testing.assert_close(together[k], folded_output(layer, x[k], way)[k], **EXACT)
 
@@ -360,10 +369,10 @@ def test_auto_draws_per_row_only_where_an_input_is_one_row(
 @pytest.mark.parametrize(("sampling", "way"), [("auto", Way.PER_ROW), ("weight", Way.JOINT), ("weight", Way.PER_ROW)])
 def test_a_planned_way_that_sampling_forbids_is_not_taken(sampling: str, way: Way) -> None:
     net, x = network(sampling), repeated((2, 3, 3))
-    plan = forced(net[0], way)
-    with open_draw(Draw(net, pinned=True, plan=plan, inputs=len(x))):
+    call = forced(net[0], way, root=net)
+    with open_forward(Forward(Draw(call, inputs=len(x)), root=net, pinned=True)):
         net(x)
-    assert plan.ways[net[0]] is not way
+    assert call.ways[net[0]] is not way
 
 
 # ---- special cases ---------------------------------------------------------------------------------------------------
@@ -447,10 +456,10 @@ def test_a_recurrent_layer_is_one_function_of_all_steps() -> None:
     net = Recurrent()
     outputs = bnn.draws(net, repeated((3,)), samples=3)
     assert all(agree(output) for output in outputs)
-    seeds = Seeds(net, 1, 2, 3)
-    draw = Draw(net, 3, seeds, pinned=True, plan=Plan(restarts=True), inputs=4)
+    assert net.step.repeats
+    draw = Draw(Call(net, 3, restarts=True), 3, Seeds(net, 1), inputs=4)
     x = torch.randn(4, 3).double()
-    got = run_folded(net, draw, x)
+    got = in_one_pass(net, x, draw)
     weight, bias = draw.once(net.step, "weights", lambda draw: pytest.fail("no weights were drawn"))
     want = x.expand(3, 4, 3)
     for _ in range(3):
@@ -535,9 +544,8 @@ def test_degenerate_inputs_stay_finite(values: str, kind: str, bias: bool, way: 
     layer: Any = bayesian_from_template(make(bias), "inducing", sampling="local")
     set_noise_(layer, 0.3)
     x = DEGENERATE[values](shape).requires_grad_()
-    with open_draw(Draw(plan=forced(layer, way))):
-        single = layer(x)
-    outputs = torch.cat([single[None], run_folded(layer, Draw(count=2, plan=forced(layer, way)), x)])
+    (single,) = one_by_one(layer, [x], [forced_draw(layer, way)])
+    outputs = torch.cat([single[None], in_one_pass(layer, x, forced_draw(layer, way, 2))])
     assert torch.isfinite(outputs).all()
     outputs.mean().backward()
     for tensor in (x, *layer.parameters()):

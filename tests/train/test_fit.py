@@ -75,7 +75,7 @@ def test_a_bayesian_network_trains_bit_for_bit_as_by_hand() -> None:
     assert scales == pytest.approx(
         [0, 0, 0, 0.3 * 0.1, 0.3 * 0.3, 0.3 * 0.5, 0.3 * 0.7, 0.3 * 0.9, 0.3, 0.3], abs=1e-12
     )
-    run(net, (x, y), lr=0.01, scale_rate=5, u_rate=2, samples=2, warmup=0.5, anneal=1, kl_weight=0.3,
+    run(net, (x, y), lr=0.01, scale_rate=5, u_rate=2, samples=2, warmup=0.5, anneal=1, kl_weight=0.3, sampling="auto",
         refresh_batchnorm=False)  # fmt: skip
     assert same(net, expected)
 

@@ -71,6 +71,13 @@ def test_schedules_of_the_paper(name: str) -> None:
     assert (s.epochs, s.optimiser, s.lr, s.milestones, s.warmup, s.anneal) == SCHEDULES[name]
 
 
+def test_presets_of_the_paper_train_inducing_weights_by_whole_weights() -> None:
+    paper = {name: recipe for name, recipe in presets().items() if name.startswith("paper/")}
+    assert {name for name, recipe in paper.items() if recipe.schedule.sampling == "weight"} == {
+        name for name in paper if name.endswith("-u")
+    }
+
+
 def test_ensemble_w_is_five_networks_trained_alone() -> None:
     recipe = Recipe.preset("paper/cifar10-resnet50-ensemble-w")
     assert recipe.members == 5

@@ -13,7 +13,7 @@ from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
 from bnn.cli.training.flags import Flags
 from bnn.cli.training.methods import DEFAULT, METHODS, Method, method_name
-from bnn.cli.training.overrides import with_method_flags, with_schedule_flags
+from bnn.cli.training.overrides import option_names, with_method_flags, with_schedule_flags
 from bnn.cli.training.settings import Setting, applied, parsed
 from bnn.data import names
 from bnn.data.dataset import Data
@@ -149,8 +149,10 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
     parts["method"] = defaults.options(method, net, flags.rows, flags.cols, several=members > 1)
     if not alone:
-        samples = {"samples": method.members} if method.members > 1 else {}
-        return parts | {"schedule": (values.get("schedule") or {}) | samples, "kl_weights": []}
+        schedule = (values.get("schedule") or {}) | ({"samples": method.members} if method.members > 1 else {})
+        if "sampling" not in option_names(method.family):
+            schedule.pop("sampling", None)  # of the method that this one replaces
+        return parts | {"schedule": schedule, "kl_weights": []}
     return parts | _schedules(method, flags, len(data.train), data.validation is not None)
 
 

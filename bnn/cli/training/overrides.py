@@ -61,9 +61,9 @@ def _with_members(values: dict[str, Any], members: int | None) -> dict[str, Any]
 def with_option(method: dict[str, Any], name: str, value: Any, flag: str) -> dict[str, Any]:
     """A recipe's method with this option wherever its families know it; a mistake if none does."""
     inference = method.get("inference")
-    knowing = [family for family in _families(method) if name in _names(family)]
+    knowing = [family for family in _families(method) if name in option_names(family)]
     if not knowing:
-        fitting = [family for family in families() if name in _names(family)]
+        fitting = [family for family in families() if name in option_names(family)]
         kinds = sorted(set(_families(method))) or [PLAIN]
         raise Mistake(f"{option(flag)} is for methods of {' or '.join(fitting)}; this one is {', '.join(kinds)}")
     if not isinstance(inference, dict):
@@ -71,7 +71,7 @@ def with_option(method: dict[str, Any], name: str, value: Any, flag: str) -> dic
     changed = {}
     for key, entry in inference.items():
         entry = {"inference": entry} if isinstance(entry, str) else entry
-        knows = isinstance(entry, dict) and name in _names(str(entry.get("inference")))
+        knows = isinstance(entry, dict) and name in option_names(str(entry.get("inference")))
         changed[key] = entry | {name: value} if knows and isinstance(entry, dict) else entry
     return method | {"inference": changed}
 
@@ -88,7 +88,7 @@ def _families(method: dict[str, Any]) -> list[str]:
     return [str(one).lower() for one in found if one is not None and str(one).lower() != PLAIN]
 
 
-def _names(family: str) -> list[str]:
+def option_names(family: str) -> list[str]:
     """The options of a family."""
     return pairing(family, nn.Linear).options_type.names() if family.lower() in families() else []
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-
-from bnn.nn.draw import inputs_of
 
 
 def check_network(network: Any) -> None:
@@ -30,6 +28,12 @@ def call(network: nn.Module, x: Any) -> Any:
     if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
         return network(*x)
     return network(x)
+
+
+def inputs_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """The number of inputs: the length of the first tensor among the arguments; None if there is none."""
+    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    return None if first is None or first.ndim == 0 else first.shape[0]
 
 
 def number_of_inputs(x: Any) -> int | None:

@@ -12,10 +12,12 @@ from helpers import FAMILIES, Family, ids, set_noise_
 from torch import Tensor, nn
 
 import bnn
-from bnn.inputs import join_outputs, split_outputs
-from bnn.nn.draw import Draw, Plan, Seeds
-from bnn.nn.members import even_members
-from bnn.passes import FoldingWarning, in_one_pass, one_by_one
+from bnn._engine.call import Call, Repeated
+from bnn._engine.draw import Draw
+from bnn._engine.fold import FoldingWarning, in_one_pass, one_by_one
+from bnn._engine.inputs import join_outputs, split_outputs
+from bnn._engine.members import even_members
+from bnn._engine.noise import Seeds
 
 K = 3
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64 rounding
@@ -34,17 +36,25 @@ def looped(net: nn.Module, x: Any, draws: list[Draw]) -> Any:
     return join_outputs(one_by_one(net, [x] * len(draws), draws), torch.stack)
 
 
+def named(net: nn.Module, call: Call | None = None, members: Any = None, inputs: int | None = None) -> Draw:
+    """K draws that are named by the number 11."""
+    return Draw(Call(net, K) if call is None else call, K, Seeds(net, 11), members, inputs)
+
+
+def each(draw: Draw) -> list[Draw]:
+    return [draw.only(k, k + 1) for k in range(draw.count)]
+
+
 def both(net: nn.Module, x: Any, inputs: int | None = None) -> tuple[Any, Any]:
     """The outputs under the same K draws in one pass, and one after the other."""
-    plan, seeds, members = Plan(draws=K), range(11, 11 + K), even_members(net, K)
-    together = in_one_pass(net, x, Draw(net, K, Seeds(net, *seeds), members, True, plan=plan, inputs=inputs))
-    again = Plan(draws=K)  # with factors, and so a graph, of its own
-    again.ways = dict(plan.ways)
-    singles = [
-        Draw(net, 1, Seeds(net, seed), members and members[k : k + 1], True, plan=again, inputs=inputs)
-        for k, seed in enumerate(seeds)
-    ]
-    return together, looped(net, x, singles)
+    members, call = even_members(net, K), Call(net, K, restarts=True)  # as `bnn.draws` does
+    try:
+        together = in_one_pass(net, x, named(net, call, members, inputs))
+    except Repeated:
+        return both(net, x, inputs)
+    again = Call(net, K, restarts=True)  # with factors, and so a graph, of its own
+    again.ways = dict(call.ways)
+    return together, looped(net, x, each(named(net, again, members, inputs)))
 
 
 def check(net: nn.Module, x: Any, inputs: int | None = None) -> Any:
@@ -252,9 +262,8 @@ def run_both(where: str, momentum: float | None) -> list[tuple[Tensor, dict[str,
     x, ends = torch.randn(7, 4).double(), []
     for folds in (True, False):
         net = normalised(where, momentum)
-        draws = [Draw(net, 1, Seeds(net, seed), None, True, inputs=7) for seed in range(K)]
-        together = Draw(net, K, Seeds(net, *range(K)), None, True, inputs=7)
-        output = in_one_pass(net, x, together) if folds else looped(net, x, draws)
+        draw = named(net, inputs=7)
+        output = in_one_pass(net, x, draw) if folds else looped(net, x, each(draw))
         ends.append((output, dict(net.named_buffers())))
     return ends
 
@@ -271,8 +280,8 @@ def test_statistics_averaged_by_the_number_of_batches_end_as_in_the_loop() -> No
     x, single = torch.randn(7, 4).double(), normalised("behind", momentum=None)
     drawn = normalised("behind", momentum=None)
     bnn.draws(drawn, x, samples=K, generator=torch.Generator().manual_seed(1))
-    seeds = torch.randint(2**62, (K,), generator=torch.Generator().manual_seed(1)).tolist()
-    looped(single, x, [Draw(single, 1, Seeds(single, seed), None, True, inputs=7) for seed in seeds])
+    number = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(1)))
+    looped(single, x, each(Draw(Call(single, K), K, Seeds(single, number), inputs=7)))
     torch.testing.assert_close(dict(drawn.named_buffers()), dict(single.named_buffers()), **EXACT)
     assert drawn[1].num_batches_tracked == K
 

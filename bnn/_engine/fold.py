@@ -1,0 +1,253 @@
+"""K draws in one pass: `torch.vmap` runs the network once, and Bayesian layers see all K draws together.
+
+What does not depend on the draw (the input, a deterministic stem, a skip connection around the first Bayesian layer)
+has no dimension K and is computed once. Everything else has one, which vmap keeps apart from the network's own
+dimensions: the network runs on the shapes it expects, whatever it does with them. `torch.vmap` has rules for torch's
+functions; a Bayesian layer steps out of it (`folded`), works on tensors (K, ...), and steps in again.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from bnn._engine import recompute
+from bnn._engine.draw import Draw
+from bnn._engine.forward import Forward, open_forward
+from bnn._engine.inputs import call
+from bnn._engine.noise import unwrapped
+
+try:  # names that torch does not promise: a faster way out of vmap than its public one
+    from torch._C._functorch import (  # type: ignore[attr-defined]
+        _add_batch_dim,
+        _set_vmap_fallback_warning_enabled,
+        get_unwrapped,
+        is_batchedtensor,
+        maybe_get_bdim,
+        maybe_get_level,
+    )
+    from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+
+    FAST = True
+except ImportError:
+    FAST = False
+
+
+# What a user's own layer raises when it is wrong; vmap, where it cannot go on, raises other errors.
+MISTAKES = (TypeError, AttributeError, KeyError, IndexError)
+
+
+ONE_AT_A_TIME = "gradient checkpointing runs parts of the network again, one draw at a time"
+
+
+class FoldingWarning(UserWarning):
+    """Draws ran one after the other because the network cannot run them in one pass."""
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def in_one_pass(network: nn.Module, x: Any, draw: Draw, dims: Any = None) -> Any:
+    """The outputs (K, N, ...) of `network` at `x` under the K draws of `draw`, stacked along a new dimension 0.
+
+    Args:
+        dims: 0 where draw k gets the k-th part of a tensor in x, None where all get the whole, nested like x.
+    """
+    network = unwrapped(network)
+    structure: Any = None
+    leaves: list[Any] = []
+
+    def one(token: Tensor, own: Any) -> tuple[Tensor, ...]:
+        nonlocal structure, leaves
+        forward.token = token
+        leaves, structure = tree_flatten(call(network, own))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))  # vmap returns tensors only
+
+    draw.folded = True
+    forward = Forward(draw, root=network, pinned=True)
+    with open_forward(forward), _quietly(), _Samplewise(forward):
+        stacked = iter(torch.vmap(one, in_dims=(0, dims), randomness="different")(torch.arange(draw.count), x))
+    return tree_unflatten([next(stacked) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
+
+
+def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw]) -> list[Any]:
+    """The outputs of single draws, each at its input, one pass each."""
+    outputs = []
+    for x, draw in zip(inputs, draws, strict=True):
+        if draw.pinned and torch.is_grad_enabled():
+            torch.randint(2, (), device="cpu")  # gradient checkpointing tells forwards apart by the random state
+        with open_forward(Forward(draw, root=unwrapped(network), pinned=True)):
+            outputs.append(call(network, x))
+    return outputs
+
+
+def warn_unfolded(reason: Exception) -> None:
+    """Says why draws did not run in one pass, at the line outside this library that asked for them."""
+    message = str(reason).split("\n")[0] or "no message"
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bnn."):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(
+        f"draws ran one after the other: the network cannot run them in one pass ({type(reason).__name__}: {message})",
+        FoldingWarning,
+        stacklevel=depth,
+    )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings about functions that vmap runs in a loop of its own: they are right, and rarely matter."""
+    if not FAST:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+            yield
+        return
+    _set_vmap_fallback_warning_enabled(False)
+    try:
+        yield
+    finally:
+        _set_vmap_fallback_warning_enabled(True)
+
+
+# ---- stepping out of vmap --------------------------------------------------------------------------------------------
+
+
+def folded(function: Callable[[Tensor], Tensor], input: Tensor, forward: Forward) -> Tensor:
+    """Applies `function` to the input of all draws together: (K, ...), or (1, ...) where they share it, to (K, ...)."""
+    if recompute.watched():
+        raise RuntimeError(ONE_AT_A_TIME)
+    if FAST:
+        return _folded_fast(function, input, forward.token)
+    result: Tensor = _StepOut.apply(input, forward.token, function, False)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _samplewise(function: Callable[[Tensor], Tensor], input: Tensor, forward: Forward) -> Tensor:
+    """Applies `function` (K, ...) -> (K, ...) to the input of all draws together, where they do not share it."""
+    if not FAST:
+        result: Tensor = _StepOut.apply(input, forward.token, function, True)  # type: ignore[no-untyped-call]
+        return result
+    if is_batchedtensor(input) and maybe_get_level(input) == maybe_get_level(forward.token):
+        return _folded_fast(function, input, forward.token)
+    return function(input[None])[0]
+
+
+class _StepOut(torch.autograd.Function):
+    """vmap hands a function with a rule of its own the tensors of all lanes. That rule is all there is to this one."""
+
+    @staticmethod
+    def forward(input: Tensor, token: Tensor, function: Any, samplewise: bool) -> Tensor:
+        raise RuntimeError("only torch.vmap runs this")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        raise RuntimeError("only torch.vmap runs this")
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], input: Tensor, token: Tensor, function: Any, samplewise: bool
+    ) -> tuple[Tensor, int | None]:
+        with torch._C.DisableTorchFunction():  # `_Samplewise` has no say in here
+            if in_dims[0] is not None:
+                return function(input.movedim(in_dims[0], 0)), 0
+            return (function(input[None])[0], None) if samplewise else (function(input[None]), 0)
+
+
+def _folded_fast(function: Callable[[Tensor], Tensor], input: Tensor, token: Any) -> Tensor:
+    """The same through private names: less time per layer and call."""
+    level = maybe_get_level(token)
+    shared = not (is_batchedtensor(input) and maybe_get_level(input) == level)
+    x = input[None] if shared else get_unwrapped(input).movedim(maybe_get_bdim(input), 0)
+    with temporarily_pop_interpreter_stack(), torch._C.DisableTorchFunction():
+        y = function(x)
+    result: Tensor = _add_batch_dim(y, 0, level)
+    return result
+
+
+# ---- around vmap's own rules -----------------------------------------------------------------------------------------
+
+# Functions of independent inputs: K draws of N inputs are K N inputs, which is faster than vmap's own rules.
+_SAMPLEWISE = {F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d, F.group_norm}
+
+# Outputs of folded convolutions have the channels last in memory, where plain ones can be viewed.
+_VIEWS = {Tensor.view, Tensor.view_as}
+
+_LED = {F.batch_norm, Tensor.contiguous} | _SAMPLEWISE
+
+
+class _Samplewise(TorchFunctionMode):
+    """Leads some functions around vmap while draws are folded."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.pass_ = forward
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if recompute.watched():
+            raise RuntimeError(ONE_AT_A_TIME)
+        if func in _LED:
+            x = args[0]
+            if func is F.batch_norm:
+                return _samplewise(lambda x: _batch_norm(x, *args[1:], **kwargs), x, self.pass_)
+            if func in _SAMPLEWISE:
+                return _samplewise(lambda x: _merged(lambda y: func(y, *args[1:], **kwargs), x), x, self.pass_)
+            if kwargs and x.ndim in (4, 5):
+                return _samplewise(lambda x: _merged(lambda y: y.contiguous(**kwargs), x), x, self.pass_)
+        elif func in _VIEWS and not _is_dtype(args, kwargs):
+            return _reshaped(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _is_dtype(args: Any, kwargs: Any) -> bool:
+    return "dtype" in kwargs or (len(args) > 1 and isinstance(args[1], torch.dtype))
+
+
+def _reshaped(x: Tensor, *shape: Any, size: Any = None, other: Tensor | None = None) -> Tensor:
+    """`x.view(...)` and `x.view_as(...)` for any memory layout."""
+    if other is None and shape and isinstance(shape[0], Tensor):
+        other = shape[0]
+    return x.reshape(other.shape) if other is not None else x.reshape(size) if size is not None else x.reshape(*shape)
+
+
+def _merged(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` on K draws of N inputs (K, N, ...) as K N inputs."""
+    return function(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
+def _batch_norm(x: Tensor, mean: Tensor | None, var: Tensor | None, *args: Any, **kwargs: Any) -> Tensor:
+    """Batch normalisation of K draws (K, N, ...): by the batch's own statistics each draw is a batch."""
+    by_batch = kwargs["training"] if "training" in kwargs else args[2] if len(args) > 2 else False
+    if not by_batch:
+        return _merged(lambda y: F.batch_norm(y, mean, var, *args, **kwargs), x)
+    return torch.stack([F.batch_norm(draw, mean, var, *args, **kwargs) for draw in x])
+
+
+class Statistics:
+    """Running statistics of BatchNorm in train mode, kept so that a pass that has to start again leaves no trace."""
+
+    def __init__(self, network: nn.Module) -> None:
+        modules = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+        self._kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers(recurse=False)]
+
+    def restore_(self) -> None:
+        """Puts them back, in place."""
+        with torch.no_grad():
+            for buffer, value in self._kept:
+                buffer.copy_(value)
+
+
+def counts_batches(network: nn.Module) -> bool:
+    """Whether some BatchNorm averages its statistics by the number of batches, which one pass would miscount."""
+    return any(
+        isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None for m in network.modules()
+    )

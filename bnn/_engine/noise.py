@@ -1,0 +1,159 @@
+"""Noise with names: every noise of every layer comes from generators of its own, whatever order layers run in.
+
+One number names all randomness of a call. A generator is seeded by that number, the layer's place in the network, the
+noise's name, the part of the inputs it belongs to, and the *block of eight draws*: so no draw costs a generator of its
+own, and the first draws stay the same however many there are in all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import threading
+import zlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+BLOCK = 8  # draws that share a generator
+LANES = 16  # torch makes normals by sixteens: with a multiple for every draw, more draws do not change the first ones
+
+
+class Noise(NamedTuple):
+    """Which noise is asked for."""
+
+    name: str  # one for each noise of a layer
+    part: int = 0  # of the inputs, for noise that belongs to them: which batch
+    unit: int = 0  # and which of its units
+
+
+class Seeds:
+    """The randomness of a network, named by one number."""
+
+    def __init__(self, network: nn.Module, number: int) -> None:
+        self.number = number
+        self._kept = network  # so that no other module takes over an id
+        self._places: dict[int, int] | None = None
+        self._streams: dict[tuple[int, Noise], tuple[torch.Generator, int]] = {}
+
+    def __contains__(self, module: nn.Module) -> bool:
+        return id(module) in self._all_places()
+
+    def normals(self, module: nn.Module, noise: Noise, shape: tuple[int, ...], draws: range, like: Tensor) -> Tensor:
+        """Standard normals (len(draws), *shape), of the type and on the device of `like`."""
+        if like.is_meta:
+            return torch.randn((len(draws), *shape), dtype=like.dtype, device=like.device)
+        entries = math.prod(shape)
+        slab = -(-entries // LANES) * LANES  # entries of one draw in memory
+        values = torch.empty((len(draws), slab), dtype=like.dtype, device=like.device)
+        for first in range(draws.start - draws.start % BLOCK, draws.stop, BLOCK):
+            start, stop = max(first, draws.start), min(first + BLOCK, draws.stop)
+            generator = self._generator(module, noise, start, like, slab)
+            all_of_them = stop - start == len(draws)
+            _fill_(values if all_of_them else values[start - draws.start : stop - draws.start], generator)
+            if stop % BLOCK and stop > 1:  # the next part of these draws may go on from here
+                self._streams[id(module), noise] = generator, stop
+        return (values if slab == entries else values[:, :entries]).view(len(draws), *shape)
+
+    def integers(self, module: nn.Module | None, name: str, below: int, draws: range) -> Tensor:
+        """Random integers (len(draws),) on the CPU, for a layer or for all layers together (None)."""
+        place = 0 if module is None else self._place(module)
+        numbers = [_mix(self.number, place, _salt(name), 0, 0, draw) % below for draw in draws]
+        return torch.tensor(numbers, device="cpu")
+
+    def _generator(self, module: nn.Module, noise: Noise, start: int, like: Tensor, slab: int) -> torch.Generator:
+        """The generator of the block that holds draw `start`, where that draw begins."""
+        block, skipped = divmod(start, BLOCK)
+        if skipped:
+            generator, reached = self._streams.pop((id(module), noise), (None, -1))
+            if generator is not None and reached == start and generator.device == like.device:
+                return generator
+        seed = _mix(self.number, self._place(module), _salt(noise.name), noise.part, noise.unit, block)
+        generator = torch.Generator(like.device).manual_seed(seed)
+        if skipped:
+            _fill_(torch.empty((skipped, slab), dtype=like.dtype, device=like.device), generator)
+        return generator
+
+    def _place(self, module: nn.Module) -> int:
+        """A number for `module`: its place in the network; modules from elsewhere follow as they ask."""
+        places = self._all_places()
+        return places.setdefault(id(module), len(places) + 1)
+
+    def _all_places(self) -> dict[int, int]:
+        if self._places is None:
+            self._places = {id(module): 1 + i for i, module in enumerate(unwrapped(self._kept).modules())}
+        return self._places
+
+
+def fresh_number() -> int | None:
+    """A number for one draw from torch's global generator; None where there is none to be had.
+
+    That is while torch traces, compiles or captures a graph, where the noise has to be an operation of the graph, and
+    inside a `torch.vmap` that asks for different noise in every lane.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return None
+    try:
+        return int(torch.randint(2**62, (), device="cpu"))
+    except RuntimeError:
+        return None
+
+
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The network inside `torch.compile`'s wrapper; any other network itself."""
+    inner = network.__dict__.get("_modules", {}).get("_orig_mod")
+    return network if inner is None else inner
+
+
+def _fill_(values: Tensor, generator: torch.Generator) -> None:
+    """Fills `values` with normals, in place, also inside torch.func's transforms, where they are constants.
+
+    There torch refuses random operations, or wants them per lane; another thread is outside of all transforms.
+    """
+    try:
+        values.normal_(generator=generator)
+    except RuntimeError:
+        made: list[Tensor] = []
+        shape, dtype, device = values.shape, values.dtype, values.device
+
+        def make() -> None:
+            made.append(torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator))
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        values.copy_(made[0])
+
+
+@functools.cache
+def _salt(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def _mix(*numbers: int) -> int:
+    """One well-mixed number below 2^63 from several: their product sum with random odd numbers, through splitmix64."""
+    state = sum(map(operator.mul, numbers, _FACTORS)) & 0xFFFFFFFFFFFFFFFF
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    state = (state ^ state >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return (state ^ state >> 31) >> 1
+
+
+_FACTORS = (
+    0x9E3779B97F4A7C15,
+    0xD1B54A32D192ED03,
+    0xABC98388FB8FAC03,
+    0x8CB92BA72F3D8DD7,
+    0xDB4F0B9175AE2165,
+    0xE7037ED1A0B428DB,
+)
+
+
+def rows_of(drawn: Any, start: int, stop: int) -> Any:
+    """Rows of a tensor, or of every tensor of a tuple."""
+    if isinstance(drawn, Tensor):
+        return drawn[start:stop]
+    return None if drawn is None else type(drawn)(*(rows_of(part, start, stop) for part in drawn))
