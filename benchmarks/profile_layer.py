@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from common import clock
 from torch.profiler import ProfilerActivity, profile
-from ways import conv, sampled
+from ways import conv, forced, sampled
 
 import bnn
 from bnn.functional.cost import Way
-from bnn.nn.draw import Draw, Plan, Seeds
 
 
 def main() -> None:
@@ -36,11 +35,7 @@ def main() -> None:
     bnn.set_sampling_(layer, "local")  # allows every way
 
     def ours() -> None:
-        plan = Plan()
-        plan.ways[layer] = Way(args.way)
-        draw = Draw(layer, args.draws, Seeds(layer, *range(args.draws)), pinned=True, plan=plan, inputs=args.inputs)
-        draw.token = True
-        layer.output(x, draw)
+        layer.output(x, forced(layer, Way(args.way), x))
 
     weight, parts = torch.randn(args.c_out, args.c_in, args.kernel, args.kernel), [part.contiguous() for part in x]
 

@@ -16,8 +16,10 @@ from common import clock, describe_machine, synchronise
 from torch import nn
 
 import bnn
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.noise import Seeds
 from bnn.functional.cost import Size, Way, cheapest, cost
-from bnn.nn.draw import Draw, Plan, Seeds
 
 
 class Case(NamedTuple):
@@ -81,9 +83,16 @@ def sampled(case: Case, device: torch.device) -> tuple[Any, torch.Tensor]:
 
 
 def size_of(layer: Any, x: torch.Tensor) -> Size:
-    rows = layer.rows(x[0])
+    rows = layer.rows(x.shape[1:])
     (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
     return Size(len(x), x.shape[1], rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps)
+
+
+def forced(layer: Any, way: Way, x: torch.Tensor) -> Draw:
+    """Draws of the layer, one for each of the inputs (K, N, ...), by one way, as a pass of all of them makes them."""
+    call = Call(layer, len(x))
+    call.ways[layer] = way
+    return Draw(call, len(x), Seeds(layer, 0), inputs=x.shape[1], folded=True)
 
 
 def time_ways(case: Case, rounds: int, device: torch.device) -> dict[str, Any]:
@@ -92,12 +101,8 @@ def time_ways(case: Case, rounds: int, device: torch.device) -> dict[str, Any]:
     times: dict[Way, list[float]] = {way: [] for way in Way}
 
     def run(way: Way) -> None:
-        plan = Plan()
-        plan.ways[layer] = way
-        draw = Draw(layer, len(x), Seeds(layer, *range(len(x))), pinned=True, plan=plan, inputs=x.shape[1])
-        draw.token = True
         bnn.set_sampling_(layer, "local")  # allows every way
-        layer.output(x, draw)
+        layer.output(x, forced(layer, way, x))
         synchronise(device)
 
     with torch.no_grad():

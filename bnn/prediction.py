@@ -31,8 +31,6 @@ from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
 FOLD_BYTES = 3 * 2**24  # that inputs and outputs of a layer and the next may take, all draws of a pass together
-SMALL = 2**17  # weights of a small network: plain passes of it run in the nearest caches, and so must draws
-SMALL_FOLD_BYTES = 9 * 2**20
 
 
 def draws(
@@ -165,7 +163,6 @@ class _Draws:
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches, self.at_mean = network, batches, samples == 0
-        layers = [module for module in network.modules() if isinstance(module, BayesianLayer)]
         networks = combinations(network)
         self.count = samples or networks
         device = "cpu" if generator is None else generator.device
@@ -174,7 +171,6 @@ class _Draws:
         self.shown = evenly(self.count, networks, generator)
         self.blocks = blocks(self.shown)  # draws that may run in one pass: those of one network
         self.members = inducing_members(network, self.blocks, generator) if samples else None
-        self.limit = SMALL_FOLD_BYTES if sum(layer.d_out * layer.d_in for layer in layers) <= SMALL else FOLD_BYTES
         self.reason: Exception | None = None  # why draws cannot run in one pass
 
     def run(self) -> Any:
@@ -204,7 +200,7 @@ class _Draws:
 
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
-        call = Call(self.network, self.count, self.at_mean, restarts=True, limit=self.limit)
+        call = Call(self.network, self.count, self.at_mean, restarts=True, limit=FOLD_BYTES)
         draw = Draw(call, self.count, self.seeds, self.members)
         deal_(draw, self.shown)
         return draw

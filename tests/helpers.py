@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -170,6 +171,13 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             elif name == "inducing_mean" and tensor.ndim == 3:
                 signs = torch.tensor([(-1.0) ** k for k in range(len(tensor))])[:, None, None]
                 tensor.copy_(tensor.mean(0) + sd * signs)
+
+
+def cap_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> int:
+    """Sets how many bytes the draws of one pass may take in a layer, whatever the size of the network; returns it."""
+    for name in ("FOLD_BYTES", "SMALL_FOLD_BYTES"):
+        monkeypatch.setattr(bnn.prediction, name, limit)
+    return limit
 
 
 def sample_of_u(layer: Any, draw: Draw) -> Tensor:

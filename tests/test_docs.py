@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from bnn._engine.draw import Draw
+from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.cli.app import run as cli
 from bnn.nn import base
-from bnn._engine.draw import Draw
 from bnn.nn.fcg import FCGOptions
 from bnn.nn.ffg import FFGOptions
 from bnn.nn.inducing import InducingOptions
@@ -123,9 +124,8 @@ def test_the_example_of_a_layer_type_is_right() -> None:
             torch.equal(three[2], one)
             for three, one in zip(layer.from_matrix(W.expand(3, -1, -1)), weights, strict=True)
         )
-        draw = Draw(count=3)
-        outputs = layer.output(x[None], draw)
-        drawn = draw.once(layer, "weights", lambda draw: pytest.fail("no weights were drawn"))
+        draw = Draw(count=3, seeds=Seeds(layer, 1))  # whose noise is the same whenever it is asked for
+        outputs, drawn = layer.output(x[None], draw), layer.sample_weights(draw)
         want = torch.stack([F.conv_transpose2d(x, weight, bias, stride=2) for weight, bias in zip(*drawn, strict=True)])
         torch.testing.assert_close(outputs, want)
         assert not torch.equal(outputs[0], outputs[1])

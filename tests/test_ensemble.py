@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import cap_memory
 from scipy.stats import chi2
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import bnn
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import one_by_one
+from bnn._engine.forward import Forward, open_forward
+from bnn._engine.members import default_samples, evenly, inducing_members
+from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesianize_
-from bnn.dealing import default_samples, evenly, inducing_members
 from bnn.ensemble import Ensemble
 from bnn.nn.base import BayesianLayer
 from bnn.objective import ELBO, kl_divergence
@@ -194,9 +200,9 @@ def test_gradient_checkpointing_runs_the_same_member_again(bayesian: bool) -> No
         def gradients(run: Any, shown: int = combination) -> list[Tensor | None]:
             torch.manual_seed(1)
             outer.zero_grad()
-            draw = bnn.nn.draw.Draw(outer, pinned=True)
+            draw = Draw.fresh(outer, Call(outer))
             ensemble.shown(draw, torch.tensor([shown]))
-            with bnn.nn.draw.open_draw(draw):
+            with open_forward(Forward(draw, root=outer, pinned=True)):
                 output = run(x)
             torch.manual_seed(99)  # whatever happens between forward and backward
             output.square().sum().backward()
@@ -205,6 +211,31 @@ def test_gradient_checkpointing_runs_the_same_member_again(bayesian: bool) -> No
         again = gradients(lambda x: checkpoint(outer, x, use_reentrant=False))
         for got, want in zip(again, gradients(outer), strict=True):
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("bayesian", [False, True])
+def test_an_objective_of_a_network_with_a_checkpointed_ensemble_inside(bayesian: bool) -> None:
+    class Outer(nn.Module):
+        again = False
+
+        def __init__(self, ensemble: Ensemble) -> None:
+            super().__init__()
+            self.stem, self.ensemble = nn.Linear(5, 5), ensemble
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.stem(x)
+            return checkpoint(self.ensemble, h, use_reentrant=False) if self.again else self.ensemble(h)
+
+    outer = Outer(converted() if bayesian else Ensemble(trained_nets()))
+    x, y = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
+    found = []
+    for outer.again in (False, True):
+        torch.manual_seed(1)
+        outer.zero_grad()
+        ELBO(outer, 4, "categorical")(x, y).loss.backward()
+        found.append({name: parameter.grad for name, parameter in outer.named_parameters()})
+    assert all(grad is not None for grad in found[0].values())  # every member sees every batch
+    torch.testing.assert_close(found[1], found[0])
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -248,13 +279,16 @@ def test_which_members_come_once_more_is_random() -> None:
 @pytest.mark.parametrize("limit", [2**25, 1])
 def test_draws_are_those_of_the_members(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member's share is its own posterior: compared draw by draw, whatever runs in one pass."""
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+    cap_memory(monkeypatch, limit)
     ensemble, x = converted(sampling="weight"), torch.randn(4, 5)
     outputs = bnn.draws(ensemble, x, samples=6, generator=seeded())
-    seeds = torch.randint(2**62, (6,), generator=seeded()).tolist()
-    for k, (seed, output) in enumerate(zip(seeds, outputs, strict=True)):
-        with bnn.frozen_draw(ensemble, seed):
-            torch.testing.assert_close(output, ensemble.members[k // 2](x))
+    number = int(torch.randint(2**62, (), generator=seeded()))
+    draw = Draw(count=6, seeds=Seeds(ensemble, number))
+    for k, output in enumerate(outputs):
+        (want,) = one_by_one(ensemble.members[k // 2], [x], [draw.only(k, k + 1)])
+        torch.testing.assert_close(output, want)
+    with bnn.frozen_draw(ensemble, number):  # which shows the first of the draws that the number names
+        torch.testing.assert_close(outputs[0], ensemble.members[0](x))
     parts = bnn.draws(ensemble, x, samples=6, generator=seeded(), batch_size=3)
     torch.testing.assert_close(parts, outputs)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FAMILIES, Family, ids, set_noise_, small_net
+from helpers import FAMILIES, Family, cap_memory, ids, set_noise_, small_net
 from torch import Tensor, nn
 
 import bnn
@@ -41,9 +41,8 @@ def images(n: int) -> Tensor:
 
 def cap(monkeypatch: pytest.MonkeyPatch, draws: int, inputs: int) -> int:
     """Lets about so many draws of the widest layer run at a time; returns the cap."""
-    limit = 8 * draws * inputs * (64 + 24)  # the second convolution takes 4 x 4 x 4 and returns 6 x 2 x 2, float64
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
-    return limit
+    # The second convolution takes 4 x 4 x 4 and returns 6 x 2 x 2, float64.
+    return cap_memory(monkeypatch, 8 * draws * inputs * (64 + 24))
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def test_chunks_change_nothing_in_any_family(family: Family, monkeypatch: pytest
     net, x = small_net(family).double(), images(4)
     set_noise_(net, 0.3)
     whole = bnn.draws(net, x, samples=6, generator=seeded())
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", 4 * 4 * 2 * (64 + 64))
+    cap_memory(monkeypatch, 4 * 4 * 2 * (64 + 64))
     torch.testing.assert_close(bnn.draws(net, x, samples=6, generator=seeded()), whole, **EXACT)
 
 
@@ -102,21 +101,26 @@ def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
     monkeypatch.setattr(ways, "UNIT_BYTES", 16 * BLOCK * 7 * 8)  # 16 inputs
     whole = bnn.draws(net, x.double(), samples=11, generator=seeded())
     for limit in (2**25, 8 * inputs * 12 * 4, 1):
-        monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+        cap_memory(monkeypatch, limit)
         for grad in (True, False):
             with torch.set_grad_enabled(grad):
                 again = bnn.draws(net, x.double(), samples=11, generator=seeded())
             torch.testing.assert_close(again, whole, **EXACT)
 
 
-@pytest.mark.parametrize("sampling", ["auto", "weight", "local"])
-@every_family
+ONE_WAY = [
+    (family, sampling)
+    for family in FAMILIES
+    for sampling in (["weight"] if family.inference == "fcg" else ["auto", "weight", "local"])
+    if family.options.get("q_inducing") != "ensemble"  # members are dealt evenly, so they depend on how many draws
+]
+
+
+@pytest.mark.parametrize(("family", "sampling"), ONE_WAY, ids=[f"{family.id}-{name}" for family, name in ONE_WAY])
 def test_the_first_draws_stay_however_many_there_are(
     family: Family, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where layers are drawn one way: draw k is the same function, members aside, which are dealt evenly."""
-    if family.inference == "fcg" and sampling != "weight" or family.id.startswith("ensemble"):
-        pytest.skip("no such option, or dealt")
+    """Draw k is the same, where layers are drawn by the same ways."""
     options = {} if family.inference == "fcg" else {"sampling": sampling}
     net, x = small_net(family, **options).double(), images(3)
     set_noise_(net, 0.3)
@@ -149,7 +153,7 @@ def test_layers_with_groups_keep_to_the_cap(
     net = nn.Sequential(nn.Conv2d(4, 64, 3, padding=1, groups=4))
     bnn.bayesianize_(net, "inducing")
     limit = 4 * 2 * 2 * 64 * 16  # two draws of two outputs
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+    cap_memory(monkeypatch, limit)
     bnn.draws(net, torch.randn(2, 4, 4, 4), samples=8)
     assert max(size for *_, size in passes) <= limit
 
@@ -158,7 +162,7 @@ def test_a_cap_too_small_for_one_draw_runs_draw_by_draw(
     monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str, int, int, int]]
 ) -> None:
     net, x = network(), images(5)
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", 1)
+    cap_memory(monkeypatch, 1)
     assert bnn.draws(net, x, samples=3).shape == (3, 5, 3)
     assert [count for name, count, _, _ in passes if name == "InducingLinear"] == [1, 1, 1]
 
@@ -168,7 +172,7 @@ def test_a_single_draw_of_a_chunk_is_the_same_draw(sampling: str, monkeypatch: p
     """Seven draws in threes leave one by itself, with kernels and noise in the same order."""
     net, x = network(sampling), images(2)
     whole = bnn.draws(net, x, samples=3, generator=seeded())
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", 1)
+    cap_memory(monkeypatch, 1)
     torch.testing.assert_close(bnn.draws(net, x, samples=3, generator=seeded()), whole, **EXACT)
 
 
@@ -232,8 +236,8 @@ def test_u_and_columns_depend_on_neither_batches_nor_chunks(
     with torch.no_grad():
         for column_bytes in (ways.COLUMN_BYTES, 1):  # drawn for the whole call, or for every chunk and batch anew
             monkeypatch.setattr(ways, "COLUMN_BYTES", column_bytes)
-            for limit in (bnn.prediction.FOLD_BYTES, cap(monkeypatch, 2, inputs=6)):
-                monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+            for draws in (1000, 2):
+                cap(monkeypatch, draws, inputs=6)
                 for batch_size in (None, 1, 4):
                     bnn.draws(net, x, samples=5, generator=seeded(), batch_size=batch_size)
     kinds = [name for _, name, _ in recorder.drawn]
@@ -259,7 +263,7 @@ def test_batches_have_residuals_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
 def test_members_are_even_under_chunks(limit: int, batch_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Linear(2, 8, bias=False), nn.Linear(8, 2, bias=False))
     bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0)
-    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+    cap_memory(monkeypatch, limit)
     outputs = bnn.draws(net, torch.ones(3, 2), samples=20, batch_size=batch_size)
     for each in outputs.unbind(1):
         distinct, counts = torch.round(each, decimals=4).unique(dim=0, return_counts=True)
@@ -353,7 +357,7 @@ def test_a_restart_leaves_running_statistics_alone(limit: int, monkeypatch: pyte
     for bytes_ in (2**25, limit):
         torch.manual_seed(2)
         net = network().train()
-        monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", bytes_)
+        cap_memory(monkeypatch, bytes_)
         bnn.draws(net, x, samples=6, generator=seeded())
         ends.append({name: tensor.clone() for name, tensor in net.named_buffers() if "running" in name})
     torch.testing.assert_close(ends[1], ends[0], **EXACT)
@@ -363,7 +367,7 @@ def test_gradients_are_those_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     net, x = network(), images(5)
     grads = []
     for limit in (2**25, 4 * 2 * 5 * 160):
-        monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
+        cap_memory(monkeypatch, limit)
         bnn.draws(net, x, samples=6, generator=seeded()).square().mean().backward()
         grads.append([p.grad.clone() for p in net.parameters()])
         net.zero_grad()

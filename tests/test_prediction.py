@@ -28,7 +28,8 @@ def images(n: int) -> Tensor:
 
 
 ONE_FUNCTION = [  # per draw, for the whole batch
-    ("ffg", {}),
+    ("ffg", {"sampling": "weight"}),
+    ("ffg", {"sampling": "weight", "local_reparameterization": False}),
     ("fcg", {}),
     ("inducing", {"sampling": "weight"}),
     ("inducing", {"max_lamda": 0}),
@@ -79,7 +80,7 @@ def test_the_global_seed_repeats_draws_without_a_generator() -> None:
 
 @pytest.mark.parametrize(("inference", "options"), ONE_FUNCTION)
 def test_a_draw_is_one_function_of_all_inputs(inference: str, options: dict[str, Any]) -> None:
-    net = network(inference, **options).eval()  # ffg would draw outputs, each input's for itself, in a plain forward
+    net = network(inference, **options).eval()
     x = images(1).expand(6, -1, -1, -1)
     outputs = bnn.draws(net, x, samples=4)
     assert torch.allclose(outputs, outputs[:, :1].expand_as(outputs), atol=1e-6)
@@ -199,7 +200,11 @@ def test_set_sampling() -> None:
         bnn.set_sampling_(net, "quick")
     assert {net[i].options.sampling for i in (0, 4)} == {"weight"}
     with pytest.raises(ValueError, match="no layer of this network"):
-        bnn.set_sampling_(network("ffg"), "weight")
+        bnn.set_sampling_(network("fcg"), "weight")
+    both = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    bnn.bayesianize_(both, {"0": "inducing", "1": "ffg", "2": "fcg"})
+    bnn.set_sampling_(both, "local")  # of all layers that have it
+    assert [layer.options.sampling for layer in both[:2]] == ["local", "local"]
 
 
 def test_regression_without_gradients_and_with_the_learned_noise() -> None:

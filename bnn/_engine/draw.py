@@ -1,7 +1,7 @@
 """What was drawn: K samples of everything a network needs to be a function.
 
-Layers ask a `Draw` for their noise, so that a layer that runs twice in a forward shows the same weights twice, and every
-layer shows the same ensemble member. Whatever is drawn has a leading dimension K.
+Layers ask a `Draw` for their noise, so that a layer that runs twice in a forward shows the same weights twice, and all
+layers show the same ensemble member. Whatever is drawn has a leading dimension K.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Draw:
         return seeds.integers(module, "member", below, range(self.first, self.first + self.count))
 
     def seeds_of(self, module: nn.Module) -> Seeds | None:
-        """What names the noise of `module`: pinned seeds of its network, else a `frozen_draw` around it, else `seeds`."""
+        """What names the noise of `module`: pinned seeds of its network, else a `frozen_draw` around, else `seeds`."""
         around = frozen_now() if self.around is None else self.around
         if not around or (self.pinned and self.seeds is not None and module in self.seeds):
             return self.seeds

@@ -136,6 +136,7 @@ def _samplewise(function: Callable[[Tensor], Tensor], input: Tensor, forward: Fo
     if not FAST:
         result: Tensor = _StepOut.apply(input, forward.token, function, True)  # type: ignore[no-untyped-call]
         return result
+    assert forward.token is not None
     if is_batchedtensor(input) and maybe_get_level(input) == maybe_get_level(forward.token):
         return _folded_fast(function, input, forward.token)
     return function(input[None])[0]

@@ -149,8 +149,10 @@ def _open(module: nn.Module, args: Any, kwargs: Any) -> None:
             return
     record = recompute.note(module)
     call = Call(root=module)
-    if record is None and recompute.in_backward():
-        draw = recompute.recorded(module, root=True)  # runs again for its gradient, from the start
+    if record is None and recompute.in_backward():  # runs again for its gradient
+        if not recompute.is_recorded(module):
+            return  # it was a part of a larger forward: its layers know which
+        draw = recompute.recorded(module, root=True)
         draw.call = call
     else:
         draw = Draw.fresh(module, call, inputs=inputs_of(args, kwargs))

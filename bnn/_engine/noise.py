@@ -48,13 +48,14 @@ class Seeds:
         entries = math.prod(shape)
         slab = -(-entries // LANES) * LANES  # entries of one draw in memory
         values = torch.empty((len(draws), slab), dtype=like.dtype, device=like.device)
+        generator = None
         for first in range(draws.start - draws.start % BLOCK, draws.stop, BLOCK):
             start, stop = max(first, draws.start), min(first + BLOCK, draws.stop)
-            generator = self._generator(module, noise, start, like, slab)
+            generator = self._generator(module, noise, start, like, slab, generator)
             all_of_them = stop - start == len(draws)
             _fill_(values if all_of_them else values[start - draws.start : stop - draws.start], generator)
-            if stop % BLOCK and stop > 1:  # the next part of these draws may go on from here
-                self._streams[id(module), noise] = generator, stop
+        if generator is not None and draws.stop % BLOCK and draws.stop > 1:
+            self._streams[id(module), noise] = generator, draws.stop  # the next part of these draws may go on from here
         return (values if slab == entries else values[:, :entries]).view(len(draws), *shape)
 
     def integers(self, module: nn.Module | None, name: str, below: int, draws: range) -> Tensor:
@@ -63,15 +64,17 @@ class Seeds:
         numbers = [_mix(self.number, place, _salt(name), 0, 0, draw) % below for draw in draws]
         return torch.tensor(numbers, device="cpu")
 
-    def _generator(self, module: nn.Module, noise: Noise, start: int, like: Tensor, slab: int) -> torch.Generator:
-        """The generator of the block that holds draw `start`, where that draw begins."""
+    def _generator(
+        self, module: nn.Module, noise: Noise, start: int, like: Tensor, slab: int, used: torch.Generator | None
+    ) -> torch.Generator:
+        """The generator of the block that holds draw `start`, where that draw begins; `used` may be seeded anew."""
         block, skipped = divmod(start, BLOCK)
         if skipped:
             generator, reached = self._streams.pop((id(module), noise), (None, -1))
             if generator is not None and reached == start and generator.device == like.device:
                 return generator
         seed = _mix(self.number, self._place(module), _salt(noise.name), noise.part, noise.unit, block)
-        generator = torch.Generator(like.device).manual_seed(seed)
+        generator = (torch.Generator(like.device) if used is None else used).manual_seed(seed)
         if skipped:
             _fill_(torch.empty((skipped, slab), dtype=like.dtype, device=like.device), generator)
         return generator

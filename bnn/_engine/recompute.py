@@ -1,7 +1,7 @@
 """Gradient checkpointing: a layer that runs again inside backward shows what it showed in its forward.
 
-`torch.utils.checkpoint` runs a part of the network a second time, with torch's random state as it was, after the forward
-that the part belonged to has ended, and maybe in another thread. While it runs the part for the first time it watches
+`torch.utils.checkpoint` runs a part of the network a second time, with torch's random state as it was, when the forward
+that it belonged to has ended, and maybe in another thread. While it runs the part for the first time it watches
 the tensors that autograd saves: so only then does a layer leave a record of its draw as it found it, by which it is
 found again: by the layer and the random state. A record lives exactly as long as the graph: it hangs on the node of the
 layer's output. Noise comes from generators of its own, so records move nobody's random stream.
@@ -90,6 +90,12 @@ def keep(record: _Record | None, output: Any) -> None:
     own[record.state] = record
 
 
+def is_recorded(root: nn.Module) -> bool:
+    """Whether the forward of `root` began from the present random state."""
+    own = _records.get((id(root), True))
+    return own is not None and _state() in own
+
+
 def recorded(module: nn.Module, root: bool = False) -> Draw:
     """The draw that `module`, the `root` of a network or a layer, took part in when it ran from this random state."""
     state = _state()
@@ -98,8 +104,8 @@ def recorded(module: nn.Module, root: bool = False) -> Draw:
     record = next((record for record in found if record is not None), None)
     if record is None or record.draw is None or record.ambiguous:
         raise RuntimeError(
-            f"a {type(module).__name__} runs again inside backward, but not as it ran forward, so its gradient would be "
-            "wrong; use torch.utils.checkpoint.checkpoint(..., use_reentrant=False, preserve_rng_state=True)"
+            f"a {type(module).__name__} runs again inside backward, but not as it ran forward, so its gradient would "
+            "be wrong; use torch.utils.checkpoint.checkpoint(..., use_reentrant=False, preserve_rng_state=True)"
         )
     if record.took_a_number:
         torch.randint(2**62, (), device="cpu")  # so that what comes next finds the random stream where it was

@@ -7,7 +7,7 @@ factorisations, and a fixed price per call. Prices are in nanoseconds on a 2-cor
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ class Prices(NamedTuple):
 
     multiply: float = 0.014  # in large products and convolutions
     small: float = 0.035  # in products of K N small matrices
+    wide: float = 24.0  # columns from which a product of matrices runs at full speed
     normal: float = 4.2
     entry: float = 0.35  # an entry of an elementwise pass
     weight: float = 0.6  # an entry of a weight that a convolution has to bring into its own order
@@ -54,12 +55,13 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
     """The price of drawing a layer's outputs for all draws and inputs."""
     k, n, p, d_out, d_in, m_out, m_in = size[:7]
     inputs = n if size.shared else k * n  # distinct inputs
-    project = prices.multiply * inputs * p * d_in * m_in
+    thin = prices.multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
+    project = thin * inputs * p * d_in * m_in
     columns = k * d_out * m_in * (prices.multiply * m_out)
     if size.residual:
         columns += k * d_out * m_in * (prices.normal + prices.multiply * m_out)
-    mean = prices.multiply * k * n * p * m_in * d_out
-    through_rows = prices.multiply * k * n * p * m_out * (m_in + d_out)
+    mean = thin * k * n * p * m_in * d_out
+    through_rows = thin * k * n * p * m_out * (m_in + d_out)
     normals = (prices.normal + prices.entry) * k * n * p * d_out
     norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry
     factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)
@@ -85,14 +87,13 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
             return project + through_rows + (residual if size.residual else 0.0) + prices.call * 6
 
 
-@functools.lru_cache(maxsize=4096)  # a network asks the same again and again
-def cheapest(ways: tuple[Way, ...], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
+def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
     """The cheapest of `ways`."""
     return min(ways, key=lambda way: cost(way, size, prices))
 
 
 def by_row(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
-    """Whether mean-field outputs cost less drawn for every row (two products, d_out normals) than with drawn weights."""
+    """Whether mean-field outputs cost less drawn for every row (two products, d_out normals) than drawn weights do."""
     multiplies = prices.multiply * size.d_in * size.d_out
     each_row = multiplies + (prices.normal + 4 * prices.entry) * size.d_out
     return size.inputs * size.rows * each_row < size.d_in * size.d_out * (prices.normal + prices.weight)

@@ -16,13 +16,13 @@ keeps every row's distribution but not the correlation between rows. With fewer 
 drawn (`..._without_columns`).
 
 Shapes: K draws, N inputs, p rows each; T is (K, N, p, M_in), or (1, N, p, M_in) where all draws see the same input, C
-is (K, d_out, M_in) and u is (K, M_out, M_in). Where rows are drawn one by one they may as well be (K, N p, ...). Noise is an argument everywhere: outputs are linear in it, so that their
-exact covariance can be read off.
+is (K, d_out, M_in) and u is (K, M_out, M_in). Where rows are drawn one by one they may as well be (K, N p, ...). Noise
+is an argument everywhere: outputs are linear in it, so that their exact covariance can be read off.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,6 +70,78 @@ def draw_dense(C: Tensor, col: Factors, lamda: Tensor | float, sigma: float, E1:
     return torch.addcmul(projected @ col.A, E1, torch.as_tensor(scale, dtype=E1.dtype, device=E1.device))
 
 
+def draw_weights(u: Tensor, row: Factors, col: Factors, lamda: Tensor, sigma: float, E2: Tensor, E1: Tensor) -> Tensor:
+    """Both stages at once, W (K, d_out, d_in), with a backward of their own: fewer steps for autograd to remember."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        try:
+            W: Tensor = _BothStages.apply(u, row.A, row.G, col.A, col.G, lamda, sigma, E2, E1)  # type: ignore[no-untyped-call]
+            return W
+        except RuntimeError:  # inside torch.func's transforms
+            pass
+    return draw_dense(draw_columns(u, row, lamda, sigma, E2), col, lamda, sigma, E1)
+
+
+class _BothStages(torch.autograd.Function):
+    """P = A_r E2, Q = G_r P, v = u - lamda Q, C = sigma (lamda E2 + A_r^T v), X = E1 A_c^T, Y = X G_c^T,
+    c = C - lamda sigma Y, W = c A_c + lamda sigma E1."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        u: Tensor,
+        A_r: Tensor,
+        G_r: Tensor,
+        A_c: Tensor,
+        G_c: Tensor,
+        lamda: Tensor,
+        sigma: float,
+        E2: Tensor,
+        E1: Tensor,
+    ) -> Tensor:
+        P = A_r @ E2
+        Q = G_r @ P
+        v = torch.addcmul(u, Q, -lamda)
+        C = torch.addcmul(A_r.mT @ v, E2, lamda) * sigma
+        X = E1 @ A_c.mT
+        Y = X @ G_c.mT
+        scale = lamda * sigma
+        c = torch.addcmul(C, Y, -scale)
+        ctx.save_for_backward(u, A_r, G_r, A_c, G_c, lamda, E2, E1)
+        ctx.inner, ctx.sigma = (P, Q, v, X, Y, c, scale), sigma
+        return torch.addcmul(c @ A_c, E1, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        u, A_r, G_r, A_c, G_c, lamda, E2, E1 = ctx.saved_tensors
+        (dW,), (P, Q, v, X, Y, c, scale), sigma = grads, ctx.inner, ctx.sigma
+        if torch.is_grad_enabled():  # somebody differentiates the gradient: by torch's own rules, then
+            tensors = (u, A_r, G_r, A_c, G_c, lamda)
+            row, col = (Factors(A, A, A, G) for A, G in ((A_r, G_r), (A_c, G_c)))  # R and L have no part in it
+            W = draw_dense(draw_columns(u, row, lamda, sigma, E2), col, lamda, sigma, E1)
+            needed = [tensor for tensor in tensors if tensor.requires_grad]
+            found = iter(torch.autograd.grad(W, needed, dW, create_graph=True, allow_unused=True))
+            return *(next(found) if tensor.requires_grad else None for tensor in tensors), None, None, None
+        dc = dW @ A_c.mT
+        dY = dc * -scale
+        dX = dY @ G_c
+        dA_c = _summed(c, dW) + _summed(dX, E1)
+        dv = (A_r @ dc) * sigma
+        dQ = dv * -lamda
+        dP = G_r.mT @ dQ
+        dA_r = _summed(v.mT, dc.mT) * sigma + _summed(dP.mT, E2.mT)
+        d_lamda = sigma * (_inner(dW, E1) - _inner(dc, Y) + _inner(dc, E2)) - _inner(dv, Q)
+        return dv, dA_r, _summed(dQ.mT, P.mT), dA_c, _summed(dY, X), d_lamda.reshape(lamda.shape), None, None, None
+
+
+def _summed(left: Tensor, right: Tensor) -> Tensor:
+    """sum_k left_k^T right_k for left (K, n, a) and right (K, n, b)."""
+    return left[0].mT @ right[0] if len(left) == 1 else left.flatten(0, 1).mT @ right.flatten(0, 1)
+
+
+def _inner(one: Tensor, other: Tensor) -> Tensor:
+    return torch.sum(one * other)
+
+
 def joint(T: Tensor, C: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> Tensor:
     """Way 2. Y = T C^T + lamda sigma L N, (K, N, p, d_out), with L L^T = X X^T - T T^T and N (K, N, p, d_out).
 
@@ -99,7 +171,7 @@ def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -
 def per_row_without_columns(
     T: Tensor, u: Tensor, row: Factors, a: Tensor, b: Tensor, scale: Tensor | float, sigma: float, noise: Tensor
 ) -> Tensor:
-    """Way 5. Both stages on single rows: a = |x|, b = sqrt(|x|^2 - |t|^2), both (K, N, p), noise (K, N, p, d_out + M_out).
+    """Way 5. Both stages on single rows, noise (K, N, p, d_out + M_out): a = |x|, b = sqrt(|x|^2 - |t|^2), (K, N, p).
 
     y = sigma A_r^T u t + lamda sigma [ a n - (a - b) A_r^T (A_r n + R_r m) ],   noise = [n m]
 
@@ -122,7 +194,7 @@ def mean_rows(T: Tensor, C: Tensor) -> Tensor:
 
 def mean_rows_without_columns(T: Tensor, u: Tensor, row: Factors, sigma: float) -> Tensor:
     """sigma T u^T A_r, (K, N, p, d_out): through the M_out inducing rows instead of C."""
-    return mean_rows(T, sigma * u) @ row.A
+    return mean_rows(T, u if sigma == 1 else sigma * u) @ row.A
 
 
 def _plus_product(y: Tensor, L: Tensor, N: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def softplus_value(raw: Tensor, cap: float | Tensor = math.inf) -> Tensor:
 
 
 def softplus_grad(raw: Tensor, grad: Tensor, cap: float | Tensor = math.inf) -> Tensor:
-    """The gradient for `raw`: that of softplus, kept beyond both bounds, 0 where it would push `raw` further past one."""
+    """The gradient for `raw`: that of softplus, beyond both bounds too, but 0 where it would push `raw` further out."""
     blocked = (raw <= SOFTPLUS_FLOOR) & (grad > 0)  # a descent step would lower raw still further
     if not (isinstance(cap, float) and cap == math.inf):
         blocked = blocked | (F.softplus(raw) >= cap) & (grad < 0)  # ... or raise it further above the cap
@@ -177,12 +177,12 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     kind = x.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
-    return contextlib.nullcontext()
+    return _NOTHING
 
 
 def fits(squares: Tensor) -> bool:
     """Whether no square is beyond what its type holds; False where looking would make the device wait."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or squares.numel() == 0:
         return True
     if squares.device.type != "cpu":
         return False
@@ -202,6 +202,9 @@ def largest(x: Tensor, least: float = 0.0) -> Tensor:
 def over(size: Tensor, ndim: int) -> Tensor:
     """`size` (K, N) as (K, N, 1, ..., 1)."""
     return size.reshape(*size.shape, *[1] * (ndim - 2))
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def semidefinite_cholesky(matrix: Tensor, whole: Tensor | None = None) -> Tensor:

@@ -159,7 +159,7 @@ class Bernoulli(Likelihood):
 
 
 def _information(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """From log-probabilities (C, K, ...) of K draws: their mean (C, ...), its entropy, mean entropy, mutual information."""
+    """From log-probabilities (C, K, ...): mean probabilities (C, ...), total, aleatoric, epistemic uncertainty."""
     log_probs = log_probs.clamp(min=_LOG_OF_ZERO)
     probs = log_probs.exp()
     mean = probs.mean(1)

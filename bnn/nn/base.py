@@ -350,8 +350,8 @@ def _run(layer: BayesianLayer, input: Tensor) -> Tensor:
     return layer.forward(input)
 
 
-# A compiled child of a network that is not: it takes part in a forward that torch.compile cannot look into. Without this
-# name, which torch does not promise, compiling such a child fails.
+# A compiled child of a network that is not compiled takes part in a forward that torch.compile cannot look into.
+# Without this name, which torch does not promise, compiling such a child fails.
 _outside_the_graph = getattr(torch, "_disable_dynamo", lambda function: function)(_run)
 
 

@@ -63,7 +63,7 @@ class Convolution(OutputFirst):
         return any(map(any, self._padding()))
 
     def _run_patches(self, input: Tensor, weights: Weights) -> Tensor:
-        """All draws see the same input (N, ...) of few channels: its patches once, then a product of matrices per draw."""
+        """All draws see the same input (N, ...) of few channels: its patches once, then one product per draw."""
         weight, bias = weights
         input, padding = self._padded(input)
         rows = patches(input, self.kernel_size, self.stride, self.dilation, padding).flatten(0, 1)  # (N p, c_in taps)
@@ -105,14 +105,19 @@ class Convolution(OutputFirst):
         return input.contiguous(memory_format=layout)
 
     def fast_order(self, A: Tensor) -> Tensor:
-        n, channels = self.d_in - self.has_bias, self.weight_shape[1]
-        taps = A[..., :n].unflatten(-1, (channels, -1)).mT.flatten(-2)
-        return torch.cat([taps, A[..., n:]], dim=-1) if self.has_bias else taps
+        channels = self.weight_shape[1]
+        if not self.has_bias:
+            return A.unflatten(-1, (channels, -1)).mT.flatten(-2)
+        taps, bias = A.split((self.d_in - 1, 1), dim=-1)
+        return torch.cat([taps.unflatten(-1, (channels, -1)).mT.flatten(-2), bias], dim=-1)
 
     def from_fast_order(self, W: Tensor) -> Weights:
-        n, (channels, *kernel) = self.d_in - self.has_bias, self.weight_shape[1:]
-        weight = W[..., :n].unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel))
-        return Weights(weight, W[..., n] if self.has_bias else None)
+        channels, *kernel = self.weight_shape[1:]
+        bias = None
+        if self.has_bias:
+            W, bias = W.split((self.d_in - 1, 1), dim=-1)
+            bias = bias.squeeze(-1)
+        return Weights(W.unflatten(-1, (*kernel, channels)).movedim(-1, -1 - len(kernel)), bias)
 
     def rows(self, shape: torch.Size) -> Rows:
         space, padding = list(shape[-len(self.kernel_size) :]), self._padding()

@@ -221,7 +221,7 @@ class InducingDeterministic(InducingBase):
 
 
 def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
-    """What follows from the parameters of all inducing layers of `network`, in a few large steps; {} where it cannot."""
+    """What follows from the parameters of all inducing layers of `network`, in a few large steps; {} if it cannot."""
     layers = [module for module in network.modules() if isinstance(module, InducingBase)]
     factors = factor_together([layer._sides() for layer in layers])
     scales = {layer: layer.q.scale(layer) for layer in layers}

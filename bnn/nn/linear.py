@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from bnn.nn.base import Rows, Weights
 from bnn.nn.matrix import OutputFirst, plus_square
 
+FEW_ROWS = 64  # up to which the outputs of all draws may lie interleaved in memory
+
 
 class Linear(OutputFirst, nn.Linear):
     """y = x W^T + b on the last dimension of x (..., in_features)."""
@@ -26,13 +28,14 @@ class Linear(OutputFirst, nn.Linear):
         if k == 1:
             return F.linear(input.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0)).unsqueeze(0)
         rows = input.reshape(len(input), math.prod(input.shape[1:-1]), input.shape[-1])
-        if len(rows) == 1:  # all draws see the same rows: one product
+        weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()  # they come as columns of one W
+        if len(rows) == 1 and rows.shape[1] <= FEW_ROWS:  # all draws see the same rows: one product
             flat = F.linear(rows[0], weight.flatten(0, 1), None if bias is None else bias.flatten())
             output = flat.unflatten(1, (k, -1)).transpose(0, 1)
         elif bias is None:
-            output = torch.bmm(rows, weight.mT)
+            output = torch.bmm(rows.expand(k, -1, -1), weight.mT)
         else:
-            output = torch.baddbmm(bias[:, None], rows, weight.mT)
+            output = torch.baddbmm(bias[:, None], rows.expand(k, -1, -1), weight.mT)
         return output.reshape(k, *input.shape[1:-1], output.shape[-1])
 
     def rows(self, shape: torch.Size) -> Rows:

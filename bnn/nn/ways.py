@@ -9,6 +9,7 @@ What the user chooses is a guarantee, `sampling`, never an algorithm:
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -106,15 +107,19 @@ class DrawnInStages(BayesianLayer):
 
     def sample_weights(self, draw: Draw) -> Weights:
         """The second stage: W of every draw."""
-        own, C, sigma = self.posterior(draw), self.sample_columns(draw), self.prior_sd()
+        own, sigma = self.posterior(draw), self.prior_sd()
         col = own.col._replace(A=self.fast_order(own.col.A))  # so that the weights need not be rearranged
         with without_autocast(self.z_row):
-            if self.noisy(draw):
-                assert own.lamda is not None
-                E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
-                W = draws.draw_dense(C, col, own.lamda, sigma, E1)
+            if not self.noisy(draw):
+                W = draws.draw_dense(self.sample_columns(draw), col, 0.0, sigma, None)
+                return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+            assert own.lamda is not None
+            E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
+            if torch.is_grad_enabled():
+                E2 = draw.normals(self, "columns", self.d_out, len(col.A), like=col.A)
+                W = draws.draw_weights(self.sample_u(draw), own.row, col, own.lamda, sigma, E2, E1)
             else:
-                W = draws.draw_dense(C, col, 0.0, sigma, None)
+                W = draws.draw_dense(self.sample_columns(draw), col, own.lamda, sigma, E1)
             return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
 
     # ---- outputs -----------------------------------------------------------------------------------------------------
@@ -205,7 +210,7 @@ class DrawnInStages(BayesianLayer):
         """`some` of all inputs, (K, N p, d_out); without gradients a unit at a time, so that noise stays in caches.
 
         What the units are follows from the layer and the inputs alone: neither the number of draws nor gradients
-        change the noise of an input. T is (K or 1, N p, M_in), where rows are drawn one by one, or (K or 1, N, p, M_in).
+        change the noise of an input. T is (K or 1, N p, M_in) where rows are drawn one by one, else (.., N, p, M_in).
         """
         space = T.shape[1:-1]  # (N p,) or (N, p)
         p = math.prod(space) // max(1, inputs)
@@ -276,9 +281,12 @@ def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
         size = Size(
             call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
         )
-        known = cheapest.__wrapped__(ways, size) if torch.compiler.is_compiling() else cheapest(ways, size)
+        known = cheapest(ways, size) if torch.compiler.is_compiling() else _cheapest(ways, size)
     call.ways[layer] = known
     return known
+
+
+_cheapest = functools.lru_cache(maxsize=4096)(cheapest)  # a network asks the same again and again
 
 
 def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:

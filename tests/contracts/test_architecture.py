@@ -14,14 +14,10 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, data -> bayesianize, objective, ... -> nn -> distributions -> functional
-LEVELS = {"functional": 0, "distributions": 1, "nn": 2, "train": 4, "report": 4, "data": 4, "evaluation": 4} | {
-    "estimators": 5,
-    "lightning": 5,
-    "cli": 6,
-    "__main__": 6,
-}
-OTHERS = 3  # every other module of the package
+# cli -> train, report, data -> bayesianize, objective, ... -> nn -> _engine -> distributions -> functional
+LEVELS = {"functional": 0, "distributions": 1, "_engine": 2, "nn": 3}
+LEVELS |= {"train": 5, "report": 5, "data": 5, "evaluation": 5, "estimators": 6, "lightning": 6, "cli": 7, "__main__": 7}
+OTHERS = 4  # every other module of the package
 
 
 def module_name(path: pathlib.Path) -> str:
@@ -75,6 +71,34 @@ def test_imports_have_no_cycle() -> None:
 
     for name in modules:
         visit(name, ())
+
+
+def of_the_engine(name: str) -> set[str]:
+    """The modules of `bnn._engine` that one of them imports, by their short names."""
+    return {other.split(".")[2] for other in imported(f"bnn._engine.{name}") if other.startswith("bnn._engine.")}
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("bnn._engine")])
+def test_the_engine_knows_no_layer(name: str) -> None:
+    ours = {other for other in imported(name) if other.split(".")[0] == "bnn"}
+    assert all(other.split(".")[1:2] in (["_engine"], ["functional"]) for other in ours), ours
+    assert {other.split(".")[0] for other in imported(name)} - set(sys.stdlib_module_names) <= {"torch", "bnn"}
+
+
+def test_a_forward_has_a_draw_which_has_a_call() -> None:
+    assert "draw" in of_the_engine("forward")
+    assert "call" in of_the_engine("draw")
+    assert not of_the_engine("draw") & {"forward", "fold", "recompute", "members"}
+    assert not of_the_engine("call") & {"draw", "forward", "fold", "recompute", "members", "frozen"}
+    assert not of_the_engine("forward") & {"fold", "members"}
+    for alone in ("cache", "inputs", "noise"):
+        assert not of_the_engine(alone), alone
+
+
+@pytest.mark.parametrize("folder", ["examples", "configs"])
+def test_the_engine_is_private(folder: str) -> None:
+    files = [path for kind in ("*.py", "*.md", "*.toml") for path in (PACKAGE.parent / folder).rglob(kind)]
+    assert not [path.name for path in files if "_engine" in path.read_text()]
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("bnn.functional")])

@@ -88,7 +88,8 @@ def sampler(way: Way, setting: Setting, root: Root = semidefinite_cholesky) -> S
         return draws.joint_without_columns(T, u, row, L, L_T, scale, sigma, draws.JointNoise(**noise))
 
     def per_row_without_columns(noise: Noise) -> Tensor:
-        return draws.per_row_without_columns(T, u, row, a, b, scale, sigma, draws.RowNoise(**noise))
+        both = torch.cat([noise["n"], noise["m"]], dim=-1)
+        return draws.per_row_without_columns(T, u, row, a, b, scale, sigma, both)
 
     return {
         Way.DENSE: dense,
@@ -290,6 +291,25 @@ def test_draws_and_inputs_at_once_are_one_by_one(way: Way) -> None:
         one = Setting(setting.case._replace(u=setting.case.u[k : k + 1]), setting.X[k : k + 1])
         alone = sampler(way, one)({name: block[k : k + 1] for name, block in noise.items()})
         torch.testing.assert_close(alone[0], together[k], atol=EXACT, rtol=0)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rows_that_are_drawn_one_by_one_need_not_know_their_inputs(shared: bool) -> None:
+    """(K, N p, ...) gives what (K, N, p, ...) gives."""
+    (case, X), d_out = make_setting((4, 5, 2, 3), draws=3, shared=shared), 4
+    row, col = factor(case.z_row, case.d_row), factor(case.z_col, case.d_col)
+    T = X @ col.A.mT
+    a, b = X.square().sum(-1).sqrt(), (X.square().sum(-1) - T.square().sum(-1)).sqrt()
+    noise, C = torch.randn(3, N, P, d_out + 2, dtype=torch.double), torch.randn(3, d_out, 3, dtype=torch.double)
+
+    def both(T: Tensor, a: Tensor, b: Tensor, noise: Tensor) -> list[Tensor]:
+        without = draws.per_row_without_columns(T, case.u, row, a, b, 0.7, case.sigma, noise)
+        return [draws.per_row(T, C, b, 0.7, noise[..., :d_out]), without]
+
+    flat = both(*(part.flatten(1, 2) for part in (T, a, b, noise)))
+    for one, other in zip(flat, both(T, a, b, noise), strict=True):
+        assert one.shape == (3, N * P, d_out)
+        torch.testing.assert_close(one, other.flatten(1, 2), atol=EXACT, rtol=0)
 
 
 @pytest.mark.parametrize("shared", [False, True])
