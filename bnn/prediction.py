@@ -145,12 +145,17 @@ def set_sampling_(network: nn.Module, value: str) -> None:
     >>> bnn.bayesianize_(net, "inducing")
     >>> bnn.set_sampling_(net, "weight")
     """
-    layers = [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]
+    layers = layers_with_sampling(network)
     if not layers:
         raise ValueError("no layer of this network has the option 'sampling'; inducing and ffg layers do")
     options = [replace(layer.options, sampling=value) for layer in layers]  # all are checked before one is set
     for layer, option in zip(layers, options, strict=True):
         layer.options = option
+
+
+def layers_with_sampling(network: nn.Module) -> list[BayesianLayer]:
+    """The layers of `network` that have the option `sampling`."""
+    return [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]
 
 
 class _Draws:

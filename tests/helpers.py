@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
+from bnn.functional.cost import Size, Way
+from bnn.nn import ways
 from bnn.nn.base import BayesianLayer
 
 
@@ -175,9 +178,19 @@ def set_noise_(module: nn.Module, sd: float) -> None:
 
 def cap_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> int:
     """Sets how many bytes the draws of one pass may take in a layer, whatever the size of the network; returns it."""
-    for name in ("FOLD_BYTES", "SMALL_FOLD_BYTES"):
-        monkeypatch.setattr(bnn.prediction, name, limit)
+    monkeypatch.setattr(bnn.prediction, "FOLD_BYTES", limit)
     return limit
+
+
+def choose_ways(monkeypatch: pytest.MonkeyPatch, choose: Callable[[tuple[Way, ...], Size], Way]) -> None:
+    """Puts `choose` in the place of the cost model, which is asked for the cheapest of the ways that are allowed."""
+    for name in ("cheapest", "_cheapest"):  # the second one remembers
+        monkeypatch.setattr(ways, name, choose)
+
+
+def always(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    """Inducing layers draw by `way` wherever they may."""
+    choose_ways(monkeypatch, lambda ways, size: way if way in ways else ways[0])
 
 
 def sample_of_u(layer: Any, draw: Draw) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FAMILIES, Family, cap_memory, ids, set_noise_, small_net
+from helpers import FAMILIES, Family, always, cap_memory, choose_ways, ids, set_noise_, small_net
 from torch import Tensor, nn
 
 import bnn
@@ -97,7 +97,7 @@ def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
     net, x = nn.Sequential(nn.Linear(5, 7)), torch.randn(inputs, 5)
     bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3)
     net.double()
-    monkeypatch.setattr(ways, "cheapest", lambda ways, size: way)
+    always(monkeypatch, way)
     monkeypatch.setattr(ways, "UNIT_BYTES", 16 * BLOCK * 7 * 8)  # 16 inputs
     whole = bnn.draws(net, x.double(), samples=11, generator=seeded())
     for limit in (2**25, 8 * inputs * 12 * 4, 1):
@@ -124,8 +124,7 @@ def test_the_first_draws_stay_however_many_there_are(
     options = {} if family.inference == "fcg" else {"sampling": sampling}
     net, x = small_net(family, **options).double(), images(3)
     set_noise_(net, 0.3)
-    taken = {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling]
-    monkeypatch.setattr(ways, "cheapest", lambda options, *rest: taken if taken in options else options[0])
+    always(monkeypatch, {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling])
     monkeypatch.setattr("bnn.nn.ffg.by_row", lambda *_: True)
     most = bnn.draws(net, x, samples=2 * BLOCK + 3, generator=seeded())
     for count in (1, 2, BLOCK, BLOCK + 1):
@@ -231,7 +230,7 @@ def test_u_and_columns_depend_on_neither_batches_nor_chunks(
 ) -> None:
     """The residual of an input is drawn anew in every batch; what identifies the draw is not."""
     net, x = network(sampling, q_inducing=q), images(6)
-    monkeypatch.setattr(ways, "cheapest", lambda options, *rest: Way.JOINT)
+    always(monkeypatch, Way.JOINT)
     recorder = Recorder(monkeypatch)
     with torch.no_grad():
         for column_bytes in (ways.COLUMN_BYTES, 1):  # drawn for the whole call, or for every chunk and batch anew
@@ -249,7 +248,7 @@ def test_batches_have_residuals_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     net = nn.Sequential(nn.Linear(4, 3))
     bnn.bayesianize_(net, "inducing")
     set_noise_(net, 0.3)
-    monkeypatch.setattr(ways, "cheapest", lambda options, *rest: Way.PER_ROW)
+    always(monkeypatch, Way.PER_ROW)
     x = torch.randn(1, 4).expand(2, 4)
     outputs = bnn.draws(net, x, samples=3, batch_size=1)
     assert (outputs[:, 0] - outputs[:, 1]).abs().min() > 0
@@ -291,7 +290,7 @@ def test_ways_are_chosen_once_per_call(sampling: str, monkeypatch: pytest.Monkey
         taken.setdefault(layer, []).append(way)
         return way
 
-    monkeypatch.setattr(ways, "cheapest", ask)
+    choose_ways(monkeypatch, ask)
     monkeypatch.setattr(ways, "choose", note)
     cap(monkeypatch, 2, inputs=3)
     bnn.draws(net, x, samples=6, batch_size=3)
@@ -305,7 +304,7 @@ def test_ways_are_chosen_once_per_call(sampling: str, monkeypatch: pytest.Monkey
 def test_another_call_chooses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = network(), images(2)
     made = []
-    monkeypatch.setattr(ways, "cheapest", lambda options, *rest: made.append(1) or Way.DENSE)
+    choose_ways(monkeypatch, lambda options, size: made.append(1) or Way.DENSE)
     bnn.draws(net, x, samples=2)
     bnn.draws(net, x, samples=2)
     assert len(made) == 6

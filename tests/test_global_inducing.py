@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import bnn
-from bnn.functional.inducing import rescaling_kl
 from bnn._engine.draw import Draw
+from bnn.functional.inducing import rescaling_kl
 
 SIZES = {"inducing_rows": 3, "inducing_cols": 4}
 

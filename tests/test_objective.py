@@ -355,3 +355,15 @@ def test_wrong_types_are_named():
         ELBO(lambda x: x, 50, "categorical")
     with pytest.raises(TypeError, match="the likelihood must return a tensor, got float"):
         ELBO(nn.Linear(5, 3), 50, lambda output, target: 1.0)(*batch())
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("bayesian", [True, False])
+def test_an_empty_batch_is_refused(bayesian: bool, samples: int):
+    """Its mean would be nan; before anything runs."""
+    net = make_net() if bayesian else nn.Linear(5, 3)
+    net.register_forward_pre_hook(lambda *_: pytest.fail("the network ran"))
+    x, y = batch(0)
+    for given in (x, (x,), {"input": x}):
+        with pytest.raises(ValueError, match="the batch is empty"):
+            ELBO(net, 50, "categorical", samples=samples)(given, y)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import always
 from torch import Tensor, nn
 
 import bnn
-from bnn.functional.cost import Way
 from bnn._engine.draw import Draw
 from bnn._engine.members import even_members
+from bnn.functional.cost import Way
 
 
 def network(inference: str = "inducing", **options: Any) -> nn.Sequential:
@@ -52,7 +53,7 @@ def test_batches_and_generators_do_not_change_the_draws(inference: str, options:
 @pytest.mark.parametrize("way", [Way.JOINT, Way.PER_ROW, Way.JOINT_WITHOUT_COLUMNS, Way.PER_ROW_WITHOUT_COLUMNS])
 def test_batches_change_nothing_but_the_noise_of_inputs(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever u and C are, without the noise that is drawn per input every batch sees the same."""
-    monkeypatch.setattr("bnn.nn.ways.cheapest", lambda ways, size: way if way in ways else Way.DENSE)
+    always(monkeypatch, way)
     net, x = network(sampling="local", q_inducing="ensemble", init="paper").eval(), images(7)
     seeded = lambda: torch.Generator().manual_seed(1)  # noqa: E731
     whole, parts = (bnn.draws(net, x, 3, seeded(), batch_size) for batch_size in (None, 3))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from bnn.nn.inducing import InducingBase
-from bnn.prediction import set_sampling_
+from bnn.prediction import layers_with_sampling, set_sampling_
 
 
 def whole_draws_(net: nn.Module) -> None:
     """Makes every draw one function, in place: an input's answer does not depend on those beside it."""
-    if any(isinstance(module, InducingBase) for module in net.modules()):
+    if layers_with_sampling(net):
         set_sampling_(net, "weight")

@@ -19,7 +19,7 @@ from bnn.extras import need
 from bnn.nn.base import BayesianLayer
 from bnn.nn.inducing import InducingBase
 from bnn.nn.options import check_bool, check_choice, check_size
-from bnn.prediction import draws, set_sampling_
+from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
 from bnn.train.seeds import derived, own_randomness
 
@@ -165,7 +165,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             patience=self.patience,
             progress=self.verbose,
         )
-        if any(isinstance(module, InducingBase) for module in network.modules()):
+        if layers_with_sampling(network):
             set_sampling_(network, "weight")  # so that a draw is one function, whatever rows are asked for together
         self.network_, self.likelihood_ = network, history.likelihood
         self.seed_, self.history_, self.n_iter_ = seed, history.epochs, len(history.epochs)

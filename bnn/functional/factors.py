@@ -40,16 +40,16 @@ def factor_together(layers: Sequence[Sides]) -> list[tuple[Factors, Factors]]:
     found: dict[int, Factors] = {}
     for same in groups.values():
         try:
-            *As, R, L, G = _Together.apply(*(sides[i][0] for i in same), *(sides[i][1] for i in same))  # type: ignore[no-untyped-call]
+            parts = _Together.apply(*(sides[i][0] for i in same), *(sides[i][1] for i in same))  # type: ignore[no-untyped-call]
         except RuntimeError:
             return []
-        parts = zip(same, As, R.unbind(), L.unbind(), G.unbind(), strict=True)
-        found |= {i: Factors(*own) for i, *own in parts}
+        n = len(same)
+        found |= {i: Factors(*parts[place::n]) for place, i in enumerate(same)}
     return [(found[2 * i], found[2 * i + 1]) for i in range(len(layers))]
 
 
 class _Together(torch.autograd.Function):
-    """(Z_1, ..., Z_n, raw D_1, ..., raw D_n) -> A_1, ..., A_n, R, L, G: the last three (n, M, M)."""
+    """(Z_1, ..., Z_n, raw D_1, ..., raw D_n) -> A_1, ..., A_n, R_1, ..., R_n, L_1, ..., L_n, G_1, ..., G_n."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -72,26 +72,26 @@ class _Together(torch.autograd.Function):
             As = [(N_i.to(z.dtype) @ z).to(dtype) for N_i, z in zip(N, wide, strict=True)]
         ctx.save_for_backward(*tensors)
         ctx.small = raw, d, L, N, G
-        return *As, R.to(dtype), L.to(dtype), G.to(dtype)
+        return *As, *R.to(dtype).unbind(), *L.to(dtype).unbind(), *G.to(dtype).unbind()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         n = len(tensors) // 2
-        *dAs, dR, dL, dG = grads
         if torch.is_grad_enabled():  # somebody differentiates the gradient: by torch's own rules, then
             return _backward_of_textbook(tensors, grads)
         raw, d, L, N, G = ctx.small
         zs = [at_least_float32(z).to(raw.dtype if needs_double(z) else at_least_float32(z).dtype) for z in tensors[:n]]
+        dAs = grads[:n]
+        dR, dL, dG = (_stacked(grads[start : start + n], N) for start in (n, 2 * n, 3 * n))
         with without_autocast(raw):
-            dR = None if dR is None else dR.to(raw.dtype)
             if dG is not None:
-                through = -(G.mT @ dG.to(raw.dtype) @ G.mT)
+                through = -(G.mT @ dG @ G.mT)
                 dR = through if dR is None else dR + through
             dN = torch.stack([_product(dA, z, N_i) for dA, z, N_i in zip(dAs, zs, N, strict=True)])
             if dR is not None:
                 dN.addcmul_(dR, d[:, None])
-            inner = -dN @ N.mT if dL is None else L.mT @ dL.to(raw.dtype) - dN @ N.mT
+            inner = -dN @ N.mT if dL is None else L.mT @ dL - dN @ N.mT
             inner = inner.tril_()
             inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
             d_psi2 = N.mT @ (inner + inner.mT) @ N  # 2 dPsi
@@ -99,9 +99,17 @@ class _Together(torch.autograd.Function):
             if dR is not None:
                 d_d = d_d + (N * dR).sum(-2)
             d_raw = softplus_grad(raw, d_d)
-            d_zs = [_z_grad(dA, z, N_i, psi_i) for dA, z, N_i, psi_i in zip(dAs, zs, N, d_psi2, strict=True)]
-        out = [*d_zs, *d_raw]
-        return tuple(grad.to(tensor.dtype) for grad, tensor in zip(out, tensors, strict=True))
+            used = [any(grads[place] is not None for place in range(i, 4 * n, n)) for i in range(n)]
+            d_zs = [_z_grad(*own) if asked else None for *own, asked in zip(dAs, zs, N, d_psi2, used, strict=True)]
+        found = [*d_zs, *(own if asked else None for own, asked in zip(d_raw, used, strict=True))]
+        return tuple(None if grad is None else grad.to(t.dtype) for grad, t in zip(found, tensors, strict=True))
+
+
+def _stacked(grads: Sequence[Tensor | None], like: Tensor) -> Tensor | None:
+    """Gradients of the n sides as (n, M, M), 0 where there is none; None where there is none at all."""
+    if all(grad is None for grad in grads):
+        return None
+    return torch.stack([torch.zeros_like(like[0]) if grad is None else grad.to(like.dtype) for grad in grads])
 
 
 def positive_together(raws: Sequence[Tensor], caps: Sequence[float]) -> list[Tensor]:
@@ -164,8 +172,7 @@ def _backward_of_textbook(tensors: Sequence[Tensor], grads: Sequence[Tensor | No
     """The same gradient, differentiable, through `factor`."""
     n = len(tensors) // 2
     factors = [factor(z, positive(raw)) for z, raw in zip(tensors[:n], tensors[n:], strict=True)]
-    stacks = [torch.stack([getattr(own, name) for own in factors]) for name in ("R", "L", "G")]
-    outputs = [*(own.A for own in factors), *stacks]
+    outputs = [getattr(own, name) for name in ("A", "R", "L", "G") for own in factors]
     wanted = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
     needed = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
     found = torch.autograd.grad(

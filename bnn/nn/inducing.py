@@ -227,7 +227,7 @@ def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
     scales = {layer: layer.q.scale(layer) for layer in layers}
     raws = [(layer._lamda, layer.options.max_lamda) for layer in layers if layer.has_lamda(layer.options)]
     raws += [scale for scale in scales.values() if scale is not None]
-    if not factors or len({raw.device for raw, _ in raws}) > 1:
+    if not factors or len({(raw.device, raw.dtype) for raw, _ in raws}) > 1:
         return {}
     values = iter(positive_together(*zip(*((raw, cap or math.inf) for raw, cap in raws), strict=True)) if raws else [])
     try:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from bnn.nn.base import BayesianLayer
+from bnn.prediction import layers_with_sampling
 
 SAMPLINGS = ["auto", "weight", "local"]
 DEFAULT = "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position by itself"
@@ -20,7 +20,7 @@ def sampling_of(network: nn.Module, asked: str | None) -> str | None:
     Raises:
         ValueError: one is asked for, and no layer has it.
     """
-    if _layers(network):
+    if layers_with_sampling(network):
         return DEFAULT if asked is None else asked
     if asked is not None:
         raise ValueError(f"no layer of this network has the option 'sampling': leave sampling={asked!r} out")
@@ -31,7 +31,7 @@ class StepSampling:
     """Puts `sampling` in the place of every layer's own option for a while; None leaves each layer its own."""
 
     def __init__(self, network: nn.Module, sampling: str | None) -> None:
-        self._layers = [] if sampling is None else _layers(network)
+        self._layers = [] if sampling is None else layers_with_sampling(network)
         self._options = [replace(layer.options, sampling=sampling) for layer in self._layers]
 
     @contextmanager
@@ -45,8 +45,3 @@ class StepSampling:
         finally:
             for layer, options in zip(self._layers, own, strict=True):
                 layer.options = options
-
-
-def _layers(network: nn.Module) -> list[BayesianLayer]:
-    """The layers that have the option `sampling`."""
-    return [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]

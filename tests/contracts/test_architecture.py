@@ -16,7 +16,16 @@ PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
 # cli -> train, report, data -> bayesianize, objective, ... -> nn -> _engine -> distributions -> functional
 LEVELS = {"functional": 0, "distributions": 1, "_engine": 2, "nn": 3}
-LEVELS |= {"train": 5, "report": 5, "data": 5, "evaluation": 5, "estimators": 6, "lightning": 6, "cli": 7, "__main__": 7}
+LEVELS |= {
+    "train": 5,
+    "report": 5,
+    "data": 5,
+    "evaluation": 5,
+    "estimators": 6,
+    "lightning": 6,
+    "cli": 7,
+    "__main__": 7,
+}
 OTHERS = 4  # every other module of the package
 
 

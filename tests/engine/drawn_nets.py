@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import set_noise_
+from helpers import choose_ways, set_noise_
 from torch import Tensor, nn
 
 import bnn
@@ -38,7 +38,7 @@ def nothing_is_open() -> bool:
 
 def ways_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inducing layers do without weights wherever they may, whatever it costs."""
-    monkeypatch.setattr("bnn.nn.ways.cheapest", lambda ways, size: max(ways, key=lambda way: way is not Way.DENSE))
+    choose_ways(monkeypatch, lambda ways, size: max(ways, key=lambda way: way is not Way.DENSE))
 
 
 class Twice(nn.Module):

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import always
 from torch import Tensor, nn
 
 import bnn
 from bnn._engine.cache import Cache
 from bnn.functional.cost import Way
 from bnn.nn import inducing
+
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
@@ -368,7 +370,7 @@ def test_what_was_computed_in_inference_mode_serves_gradients_of_inputs(
     way: Way, mode: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a convolution with as many channels as make it rearrange its weights, whichever way it is drawn."""
-    monkeypatch.setattr("bnn.nn.ways.cheapest", lambda ways, size: way if way in ways else ways[0])
+    always(monkeypatch, way)
     net = nn.Sequential(nn.Conv2d(16, 16, 3), nn.Tanh(), nn.Conv2d(16, 2, 2))
     bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.1)
     net.requires_grad_(False)

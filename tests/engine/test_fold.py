@@ -103,22 +103,31 @@ CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
         nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 4, 3, padding=1, groups=2, padding_mode="circular")
     ),
     "conv3d": lambda: nn.Sequential(nn.Conv3d(2, 3, 2), nn.Tanh(), nn.Conv3d(3, 2, 3, padding="same", bias=False)),
+    "conv2d of many channels": lambda: nn.Sequential(
+        nn.Conv2d(2, 12, 3, padding=1), nn.Tanh(), nn.Conv2d(12, 9, 3, stride=2), nn.Tanh(), nn.Conv2d(9, 2, 1)
+    ),
 }
 
 
+@pytest.mark.parametrize("options", [{"max_lamda": 0}, {}, {"sampling": "weight"}, {"sampling": "local"}], ids=str)
 @pytest.mark.parametrize("q", ["diagonal", "matrix", "full", "ensemble"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_without_lamda(name: str, q: str) -> None:
-    net = noisy(CONVOLUTIONS[name](), q_inducing=q, max_lamda=0, **({"ensemble_size": 2} if q == "ensemble" else {}))
+def test_convolutions(name: str, q: str, options: dict[str, Any]) -> None:
+    """Whatever order of weights is faster where: the draws are the same."""
+    net = noisy(CONVOLUTIONS[name](), q_inducing=q, **options, **({"ensemble_size": 2} if q == "ensemble" else {}))
     x = torch.randn(3, 2, *[5] * int(name[4])).double()
     check(net, x)
     check(net, x.transpose(-1, -2).contiguous().transpose(-1, -2))  # strides do not matter
 
 
-@pytest.mark.parametrize("inference", ["ffg", "fcg"])
+@pytest.mark.parametrize(
+    ("inference", "options"),
+    [("ffg", {}), ("ffg", {"sampling": "weight"}), ("ffg", {"sampling": "local"}), ("fcg", {})],
+    ids=["ffg", "ffg-weight", "ffg-local", "fcg"],
+)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_of_families_without_inducing_weights(name: str, inference: str) -> None:
-    check(noisy(CONVOLUTIONS[name](), inference), torch.randn(3, 2, *[5] * int(name[4])).double())
+def test_convolutions_of_families_without_inducing_weights(name: str, inference: str, options: dict[str, Any]) -> None:
+    check(noisy(CONVOLUTIONS[name](), inference, **options), torch.randn(3, 2, *[5] * int(name[4])).double())
 
 
 @pytest.mark.parametrize("max_lamda", [None, 0])

@@ -28,6 +28,7 @@ from bnn.functional.draws import (
     dense_noise,
     draw_columns,
     draw_dense,
+    draw_weights,
     mean_rows,
     mean_rows_without_columns,
 )
@@ -243,3 +244,81 @@ def test_mean_rows(draws: int, inputs: int, shared: bool) -> None:
     expected = torch.einsum("knpc,koc->knpo", T.expand(draws, -1, -1, -1), C)
     torch.testing.assert_close(mean_rows(T, C), expected)
     torch.testing.assert_close(mean_rows_without_columns(T, u, row, case.sigma), expected)
+
+
+# ---- both stages at once ---------------------------------------------------------------------------------------------
+
+SIGMA = 1.3
+
+
+class Both:
+    """Everything W (K, d_out, d_in) is made of."""
+
+    def __init__(self, shape: tuple[int, ...], draws: int, dtype: torch.dtype = torch.double) -> None:
+        case = make_case(*shape)
+        self.row, self.col = sides(case)
+        self.u = torch.randn(draws, *case.u.shape, dtype=torch.double)
+        shapes = noise_shapes(case)
+        self.E1, self.E2 = (torch.randn(draws, *shapes[name], dtype=dtype) for name in ("E1", "E2"))
+        lamda = torch.tensor(case.lamda)
+        made = (self.u, self.row.A, self.row.G, self.col.A, self.col.G, lamda)
+        self.leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in made]
+
+    def run(self, draw: Callable[..., Tensor], *leaves: Tensor) -> Tensor:
+        u, A_r, G_r, A_c, G_c, lamda = leaves or self.leaves
+        row, col = self.row._replace(A=A_r, G=G_r), self.col._replace(A=A_c, G=G_c)
+        return draw(u, row, col, lamda, SIGMA, self.E2, self.E1)
+
+
+def stage_by_stage(
+    u: Tensor, row: Factors, col: Factors, lamda: Tensor, sigma: float, E2: Tensor, E1: Tensor
+) -> Tensor:
+    return draw_dense(draw_columns(u, row, lamda, sigma, E2), col, lamda, sigma, E1)
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_stages_at_once_are_one_after_the_other(shape: tuple[int, ...], draws: int) -> None:
+    both = Both(shape, draws)
+    found = []
+    for draw in (draw_weights, stage_by_stage):
+        W = both.run(draw)
+        weights = torch.sin(torch.arange(W.numel(), dtype=torch.double)).view_as(W)
+        found.append([W, *torch.autograd.grad((W * weights).sum(), both.leaves)])
+    with torch.no_grad():
+        found.append([both.run(draw_weights), *found[0][1:]])
+    for other in found[1:]:
+        for got, want in zip(found[0], other, strict=True):
+            torch.testing.assert_close(got, want, atol=EXACT, rtol=1e-10)
+
+
+def test_derivatives_of_both_stages_by_finite_differences() -> None:
+    both = Both((2, 3, 2, 2), draws=2)
+    assert torch.autograd.gradcheck(lambda *leaves: both.run(draw_weights, *leaves), both.leaves)
+    assert torch.autograd.gradgradcheck(lambda *leaves: both.run(draw_weights, *leaves), both.leaves)
+
+
+@pytest.mark.parametrize("trained", [[0], [1, 2], [3, 4], [5], []])
+def test_both_stages_where_only_some_parts_train(trained: list[int]) -> None:
+    both = Both((4, 5, 2, 3), draws=2)
+    for i, leaf in enumerate(both.leaves):
+        leaf.requires_grad_(i in trained)
+    W = both.run(draw_weights)
+    assert W.requires_grad == bool(trained)
+    if trained:
+        W.square().sum().backward()
+        got = [leaf.grad for leaf in both.leaves]
+        assert [i for i, grad in enumerate(got) if grad is not None] == trained
+        want = torch.autograd.grad(both.run(stage_by_stage).square().sum(), [both.leaves[i] for i in trained])
+        for i, grad in zip(trained, want, strict=True):
+            torch.testing.assert_close(got[i], grad, atol=EXACT, rtol=1e-10)
+
+
+def test_both_stages_inside_transforms() -> None:
+    both = Both((4, 5, 2, 3), draws=2)
+    leaves = [leaf.detach() for leaf in both.leaves]
+    want = torch.autograd.grad(both.run(stage_by_stage).square().sum(), both.leaves)
+    got = torch.func.grad(lambda u: both.run(draw_weights, u, *leaves[1:]).square().sum())(leaves[0])
+    torch.testing.assert_close(got, want[0], atol=EXACT, rtol=1e-10)
+    single = torch.func.vmap(lambda A: both.run(draw_weights, leaves[0], A, *leaves[2:]))(leaves[1].expand(2, -1, -1))
+    torch.testing.assert_close(single[1], both.run(stage_by_stage).detach(), atol=EXACT, rtol=1e-10)

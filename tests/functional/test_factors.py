@@ -66,7 +66,9 @@ def test_values(sd: float) -> None:
     assert torch.equal(together[0][0].L, together[0][0].L.tril())
 
 
-@pytest.mark.parametrize("names", [*itertools.combinations(Factors._fields, 1), ("A", "G"), ("R", "L"), Factors._fields])
+@pytest.mark.parametrize(
+    "names", [*itertools.combinations(Factors._fields, 1), ("A", "G"), ("R", "L"), Factors._fields]
+)
 def test_gradients(names: tuple[str, ...]) -> None:
     """Of any of the factors; nobody asks for the others."""
     layers = make()
@@ -256,7 +258,12 @@ CAPS = [0.1, float("inf"), 3.0, 0.1]
 
 def raws(dtype: torch.dtype = torch.double) -> list[Tensor]:
     """Below, at and beyond both bounds."""
-    values = [torch.tensor(-2.0), torch.linspace(-40, 5, 12).reshape(3, 4), torch.linspace(-3, 6, 5), torch.tensor([9.0])]
+    values = [
+        torch.tensor(-2.0),
+        torch.linspace(-40, 5, 12).reshape(3, 4),
+        torch.linspace(-3, 6, 5),
+        torch.tensor([9.0]),
+    ]
     return [value.to(dtype).requires_grad_() for value in values]
 
 
@@ -282,7 +289,10 @@ def test_scales_that_are_not_used_have_no_gradient() -> None:
 
 
 def test_second_derivatives_of_scales() -> None:
-    inside = [torch.randn(3, dtype=torch.double).requires_grad_(), torch.randn(2, 2, dtype=torch.double).requires_grad_()]
+    inside = [
+        torch.randn(3, dtype=torch.double).requires_grad_(),
+        torch.randn(2, 2, dtype=torch.double).requires_grad_(),
+    ]
     run = lambda *raws: tuple(positive_together(raws, [9.0, float("inf")]))  # noqa: E731
     assert torch.autograd.gradcheck(run, inside)
     assert torch.autograd.gradgradcheck(run, inside)

@@ -14,9 +14,9 @@ from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 import bnn
+from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
-from bnn._engine.draw import Draw
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 

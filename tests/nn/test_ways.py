@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import LAYER_TYPES, LayerType, ids, set_noise_
+from helpers import LAYER_TYPES, LayerType, choose_ways, ids, set_noise_
 from torch import Tensor, nn
 
 import bnn
@@ -293,7 +293,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> list[list[Way]]:
         seen.append(list(options))
         return seen[-1][-1]
 
-    monkeypatch.setattr(ways, "cheapest", last)
+    choose_ways(monkeypatch, last)
     return seen
 
 

@@ -84,8 +84,9 @@ def test_several_inputs_per_item(make: Any) -> None:
     pairs = (Two().x, Two().y)
     if isinstance(make(), Dataset):
         expected = run(alone, pairs, validation=pairs)
-        assert history.column("data") == pytest.approx(expected.column("data"), rel=1e-4)
-        assert history.column("validation_nll") == pytest.approx(expected.column("validation_nll"), rel=1e-4)
+        # the noise, small here, is named by the layer's place in the network, which is another one
+        assert history.column("data") == pytest.approx(expected.column("data"), rel=2e-3)
+        assert history.column("validation_nll") == pytest.approx(expected.column("validation_nll"), rel=2e-3)
     assert history.last["data"] < history.epochs[0]["data"]
 
 
