@@ -118,9 +118,7 @@ class Broken(nn.Module):
         return torch.cat([first, second, self.c(x)], -1)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="torch.compile forgets what a thread holds when its graph breaks"
-)
+@pytest.mark.xfail(strict=True, reason="torch.compile forgets what a thread holds when its graph breaks")
 def test_breaks_of_the_graph_leave_one_member_for_all_layers() -> None:
     net, x = compiled(Broken()), torch.ones(1, 1)
     outputs = [net(x) for _ in range(40)]
