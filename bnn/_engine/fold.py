@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bnn._engine import recompute
 from bnn._engine.draw import Draw
 from bnn._engine.forward import Forward, open_forward
-from bnn._engine.inputs import call
 from bnn._engine.noise import unwrapped
 
 try:  # names that torch does not promise: a faster way out of vmap than its public one
@@ -54,6 +54,15 @@ class FoldingWarning(UserWarning):
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def call(network: nn.Module, x: Any) -> Any:
+    """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
+    if isinstance(x, Mapping):
+        return network(**x)
+    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
+        return network(*x)
+    return network(x)
 
 
 def in_one_pass(network: nn.Module, x: Any, draw: Draw, dims: Any = None) -> Any:

@@ -21,15 +21,6 @@ def check_network(network: Any) -> None:
         raise TypeError(f"expected a network, a torch.nn.Module, got {got}{hint}")
 
 
-def call(network: nn.Module, x: Any) -> Any:
-    """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
-    if isinstance(x, Mapping):
-        return network(**x)
-    if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
-        return network(*x)
-    return network(x)
-
-
 def inputs_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
     """The number of inputs: the length of the first tensor among the arguments; None if there is none."""
     first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+
+import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
@@ -175,3 +178,26 @@ def test_import_bnn_changes_no_global_state(after_import: dict[str, Any]) -> Non
 
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_six_files_from_predict_to_the_normals() -> None:
+    """A stranger follows one forward: at every noise that is made, at most six of our files are on the stack."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 5))
+    bnn.bayesianize_(net, "inducing", inducing_rows=3, inducing_cols=3, init_lamda=0.3)
+    seen: list[set[str]] = []
+
+    def watch(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and getattr(called, "__name__", "") == "normal_":
+            files = set()
+            while frame is not None:
+                files.add(frame.f_code.co_filename)
+                frame = frame.f_back
+            seen.append({name for name in files if pathlib.Path(name).is_relative_to(PACKAGE)})
+
+    sys.setprofile(watch)
+    try:
+        bnn.predict(net, torch.randn(4, 3, 4, 4), samples=3)
+    finally:
+        sys.setprofile(None)
+    assert seen
+    assert max(map(len, seen)) <= 6, max(seen, key=len)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import pickle
 import sys
@@ -233,6 +234,10 @@ def lamda(net: Any) -> None:
     net[0]._lamda.data.add_(3)
 
 
+def another_cap(net: Any) -> None:
+    net[0].options = dataclasses.replace(net[0].options, max_lamda=1e-3)
+
+
 def spread(net: Any) -> None:
     net[0]._inducing_sd.data.add_(8)
 
@@ -276,6 +281,7 @@ CHANGES: dict[str, Callable[[nn.Module], None]] = {
     "in shared memory": in_shared_memory,
     "the last bit of one entry": last_bit,
     "lamda": lamda,
+    "another cap on lamda": another_cap,
     "the spread of q(U)": spread,
     "load_state_dict": loaded,
     "load_state_dict, assigned": assigned,

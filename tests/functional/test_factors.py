@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import FAMILIES, Family, ids, set_noise_, small_net, softplus_inverse
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 import bnn
 from bnn.functional.factors import factor_together, positive_together
@@ -382,6 +383,57 @@ def test_a_layer_that_does_not_run_has_no_gradient() -> None:
     net(torch.randn(5, 4)).square().sum().backward()
     assert [name for name, p in net.spare.named_parameters() if p.grad is not None] == []
     assert all(p.grad is not None for layer in (net.body, net.head) for p in layer.parameters())
+
+
+def pruned(net: nn.Sequential) -> None:
+    for layer in (net[0], net[2]):
+        for name in ("z_row", "z_col", "inducing_mean", "_inducing_sd"):
+            prune.l1_unstructured(layer, name, amount=0.3)
+
+
+def hooked(net: nn.Sequential) -> None:
+    """A user's own hook, which writes into the parameters when the layer runs."""
+
+    def halve(module: Any, args: Any) -> None:
+        with torch.no_grad():
+            module._d_col.sub_(0.5)
+
+    net[2].register_forward_pre_hook(halve)
+
+
+class Doubled(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return 2 * z
+
+
+def parametrised(net: nn.Sequential) -> None:
+    for layer in (net[0], net[2]):
+        parametrize.register_parametrization(layer, "z_row", Doubled())
+        parametrize.register_parametrization(layer, "_lamda", Doubled())
+
+
+@pytest.mark.parametrize("change", [pruned, hooked, parametrised])
+def test_layers_train_on_their_present_parameters(
+    change: Callable[[nn.Sequential], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where these follow from others when the layer itself runs: several steps, against layers one by one."""
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(2)
+        net = network().double()
+        change(net)
+        elbo = bnn.ELBO(net, num_data=5, likelihood="categorical")
+        optimiser = torch.optim.SGD(net.parameters(), lr=0.3)
+        x, y, seen = torch.randn(5, 4).double(), torch.arange(5) % 3, []
+        for _ in range(4):
+            optimiser.zero_grad()
+            seen.append(elbo(x, y))
+            seen[-1].loss.backward()
+            optimiser.step()
+        losses.append([out.data.item() for out in seen])
+        monkeypatch.setattr(inducing, "posteriors_together", lambda network: {})
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+    assert len(set(losses[0])) == 4
 
 
 def test_layers_of_several_types() -> None:
