@@ -20,25 +20,26 @@ class Cache(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[list[Tensor], T] | None = None  # in one piece, so that threads never see half a change
+        self._kept: tuple[list[Tensor], Any, T] | None = None  # in one piece, so that threads never see half a change
 
-    def get(self, sources: Sequence[Tensor], compute: Callable[[], T]) -> T:
-        """The value of `compute()`, computed anew only if one of `sources` changed since."""
+    def get(self, sources: Sequence[Tensor], compute: Callable[[], T], setting: Any = None) -> T:
+        """The value of `compute()`, computed anew only if one of `sources`, or `setting`, changed since."""
         if torch.compiler.is_compiling():
             return compute()
         kept = self._kept
         try:
             for source in sources:
                 source.data_ptr()  # tensors of torch.func's transforms have none: they are not to be kept
-            if kept is not None and len(kept[0]) == len(sources) and all(map(_same, sources, kept[0])):
-                return kept[1]
+            if kept is not None and len(kept[0]) == len(sources) and kept[1] == setting:
+                if all(map(_same, sources, kept[0])):
+                    return kept[2]
             with torch.inference_mode(False), torch.no_grad():  # usable wherever it is asked for next
                 copies = [source.detach().clone() for source in sources]
                 value = compute()
         except RuntimeError:  # of such a tensor; or of `compute`, which will say it again
             return compute()
         if all(map(_same, sources, copies)):  # else another thread changed them meanwhile
-            self._kept = copies, value
+            self._kept = copies, setting, value
         return value
 
     def __getstate__(self) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Call:
         self.ways: dict[nn.Module, Way] = {}
         self.by_rows: set[int] = set()  # ids of layers that drew the noise of their outputs, not their weights
         self.posteriors: dict[nn.Module, Any] = {}  # of layers, where they were computed together
+        self.prepared: set[int] = set()  # ids of the scopes for which they were
         self.computed: dict[tuple[nn.Module, str, bool], Any] = {}  # by layer, name, and whether gradients flow
         self.rows: dict[tuple[nn.Module, torch.Size], Any] = {}  # by layer and shape of its input
         self._coupled: bool | None = None

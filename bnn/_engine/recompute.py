@@ -125,7 +125,7 @@ def _as_found(draw: Draw, module: nn.Module) -> Draw:
     found.drawn = {key: value for key, value in drawn.items() if key[0] is module or key[1] == SHARED}
     found.call = copy.copy(draw.call)
     found.call.ways, found.call.by_rows = dict(draw.call.ways), set(draw.call.by_rows)
-    found.call.posteriors = dict(draw.call.posteriors)
+    found.call.posteriors, found.call.prepared = dict(draw.call.posteriors), set(draw.call.prepared)
     found.call.computed = {key: value for key, value in draw.call.computed.items() if key[0] is module}
     return found
 

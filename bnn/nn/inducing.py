@@ -143,12 +143,13 @@ class InducingBase(DrawnInStages):
             call = None if draw is None else draw.call
             if call is None or call.scope is None or torch.compiler.is_compiling():
                 return self._posterior_alone()
-            if self not in call.posteriors:  # with all layers that are about to run
-                call.posteriors.update(posteriors_together(call.scope))
+            if self not in call.posteriors and id(call.scope) not in call.prepared:
+                call.prepared.add(id(call.scope))
+                call.posteriors.update(posteriors_together(call.scope))  # of all layers that are about to run
             own: Posterior | None = call.posteriors.get(self)
             return self._posterior_alone() if own is None else own
         sources = [*self._sides(), self._lamda, *self.q.spread_of(self)]
-        return self.cache.get(sources, self._posterior_alone)
+        return self.cache.get(sources, self._posterior_alone, self.options.max_lamda)
 
     def _posterior_alone(self) -> Posterior:
         row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
@@ -157,6 +158,10 @@ class InducingBase(DrawnInStages):
 
     def _sides(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.z_row, self._d_row, self.z_col, self._d_col
+
+    def is_ready(self) -> bool:
+        """Whether its parameters are what they will be when it runs: hooks, as torch's pruning has, may change them."""
+        return not self._forward_pre_hooks and {"z_row", "z_col", "_d_row", "_d_col"} <= self._parameters.keys()
 
     def reset_cache(self) -> None:
         """Forgets the factors. Nobody needs to: they are computed anew whenever a parameter has changed."""
@@ -222,7 +227,7 @@ class InducingDeterministic(InducingBase):
 
 def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
     """What follows from the parameters of all inducing layers of `network`, in a few large steps; {} if it cannot."""
-    layers = [module for module in network.modules() if isinstance(module, InducingBase)]
+    layers = [m for m in network.modules() if isinstance(m, InducingBase) and m.is_ready()]
     factors = factor_together([layer._sides() for layer in layers])
     scales = {layer: layer.q.scale(layer) for layer in layers}
     raws = [(layer._lamda, layer.options.max_lamda) for layer in layers if layer.has_lamda(layer.options)]

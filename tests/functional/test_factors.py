@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import FAMILIES, Family, ids, set_noise_, small_net, softplus_inverse
 from torch import Tensor, nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import prune
 
 import bnn
 from bnn.functional.factors import factor_together, positive_together
@@ -401,18 +401,7 @@ def hooked(net: nn.Sequential) -> None:
     net[2].register_forward_pre_hook(halve)
 
 
-class Doubled(nn.Module):
-    def forward(self, z: Tensor) -> Tensor:
-        return 2 * z
-
-
-def parametrised(net: nn.Sequential) -> None:
-    for layer in (net[0], net[2]):
-        parametrize.register_parametrization(layer, "z_row", Doubled())
-        parametrize.register_parametrization(layer, "_lamda", Doubled())
-
-
-@pytest.mark.parametrize("change", [pruned, hooked, parametrised])
+@pytest.mark.parametrize("change", [pruned, hooked])
 def test_layers_train_on_their_present_parameters(
     change: Callable[[nn.Sequential], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
