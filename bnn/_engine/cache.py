@@ -30,21 +30,24 @@ class Cache(Generic[T]):
         try:
             for source in sources:
                 source.data_ptr()  # tensors of torch.func's transforms have none: they are not to be kept
-            if kept is not None and len(kept[0]) == len(sources) and kept[1] == setting:
-                if all(map(_same, sources, kept[0])):
-                    return kept[2]
+            if kept is not None and kept[1] == setting and _all_same(sources, kept[0]):
+                return kept[2]
             with torch.inference_mode(False), torch.no_grad():  # usable wherever it is asked for next
                 copies = [source.detach().clone() for source in sources]
                 value = compute()
         except RuntimeError:  # of such a tensor; or of `compute`, which will say it again
             return compute()
-        if all(map(_same, sources, copies)):  # else another thread changed them meanwhile
+        if _all_same(sources, copies):  # else another thread changed them meanwhile
             self._kept = copies, setting, value
         return value
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or a file starts empty."""
         return {"_kept": None}
+
+
+def _all_same(sources: Sequence[Tensor], copies: Sequence[Tensor]) -> bool:
+    return len(sources) == len(copies) and all(map(_same, sources, copies))
 
 
 def _same(source: Tensor, copy: Tensor) -> bool:
