@@ -7,7 +7,6 @@ own, and the first draws stay the same however many there are in all.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import threading
@@ -132,9 +131,13 @@ def _fill_(values: Tensor, generator: torch.Generator) -> None:
         values.copy_(made[0])
 
 
-@functools.cache
+_salts: dict[str, int] = {}  # by name; a plain dict, because torch.compile warns of cached functions
+
+
 def _salt(name: str) -> int:
-    return zlib.crc32(name.encode())
+    if name not in _salts:
+        _salts[name] = zlib.crc32(name.encode())
+    return _salts[name]
 
 
 def _mix(*numbers: int) -> int:

@@ -163,7 +163,7 @@ def _information(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     log_probs = log_probs.clamp(min=_LOG_OF_ZERO)
     probs = log_probs.exp()
     mean = probs.mean(1)
-    aleatoric = -torch.sum(probs * log_probs, dim=0).mean(0)
+    aleatoric = torch.sum(probs * -log_probs, dim=0).mean(0)
     if log_probs.shape[1] == 1:
         return mean, aleatoric, aleatoric, torch.zeros_like(aleatoric)  # nobody to disagree with, to the last digit
     total = -torch.sum(mean * mean.clamp(min=torch.finfo(mean.dtype).tiny, max=1.0).log(), dim=0)
