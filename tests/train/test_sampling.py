@@ -183,12 +183,12 @@ def test_unknown_values_are_errors() -> None:
 
 
 def test_a_run_that_goes_on_keeps_the_default_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, net = wide_net(), wide_net()
+    expected, begun, net = wide_net(), wide_net(), wide_net()
+    seen = [watched(each) for each in (expected, begun, net)][-1]  # hooks change how factors round
     monkeypatch.setattr(sampling, "DEFAULT", "weight")
     run(expected, epochs=2)
-    run(wide_net(), epochs=1, out=tmp_path)
+    run(begun, epochs=1, out=tmp_path)
     monkeypatch.setattr(sampling, "DEFAULT", "local")
-    seen = watched(net)
     run(net, epochs=2, out=tmp_path)
     assert seen["steps"] == {"weight"}
     assert same(net, expected)
