@@ -272,14 +272,11 @@ def _with_kl(net: nn.Module) -> list[Any]:
     """The modules that have a KL, each once: also where a wrapper (`torch.compile`) passes on what it wraps."""
     owners = {}
     for module in net.modules():
-        method = None if type(module) in _WITHOUT_KL else getattr(module, "kl_divergence", None)
+        method = getattr(module, "kl_divergence", None)
         if callable(method):
             owner = getattr(method, "__self__", module)
             owners[id(owner)] = owner
     return list(owners.values())
-
-
-_WITHOUT_KL = {nn.Sequential, nn.ReLU, nn.Linear, nn.Conv2d, nn.BatchNorm2d}  # asking torch's own modules takes time
 
 
 def _module_kl(module: Any, function_space: int | None) -> KL:

@@ -118,7 +118,7 @@ def _fill_(values: Tensor, generator: torch.Generator) -> None:
     """
     try:
         values.normal_(generator=generator)
-    except RuntimeError:
+    except RuntimeError as error:
         made: list[Tensor] = []
         shape, dtype, device = values.shape, values.dtype, values.device
 
@@ -128,6 +128,8 @@ def _fill_(values: Tensor, generator: torch.Generator) -> None:
         thread = threading.Thread(target=make)
         thread.start()
         thread.join()
+        if not made:  # it was something else
+            raise error
         values.copy_(made[0])
 
 
