@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import torch
 
-from bnn.timing import interleaved
+from bnn._common.timing import interleaved
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -10,18 +10,16 @@ torch.Size([5, 10])
 from typing import TYPE_CHECKING, Any
 
 from bnn import calibration, distributions, likelihoods, nn
+from bnn._conversion.config import load_config
 from bnn._engine.fold import FoldingWarning
 from bnn._engine.frozen import frozen_draw
 from bnn.bayesianize import bayesianize_
-from bnn.config import load_config
 from bnn.ensemble import Ensemble
-from bnn.files import FileFormatError, load_, save
+from bnn.files import FileFormatError, load_, load_legacy_, save
 from bnn.global_inducing import register_global_inducing_weights_
-from bnn.legacy import load_legacy_
 from bnn.objective import ELBO, ELBOResult, kl_divergence
+from bnn.parameters import parameter_count, parameter_groups
 from bnn.prediction import draws, predict, set_sampling_
-from bnn.rates import parameter_groups
-from bnn.sizes import parameter_count
 
 if TYPE_CHECKING:
     from bnn import data, metrics, plots, report, train

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from bnn._conversion.selection import Choice, Inference, select
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
-from bnn.selection import Choice, Inference, select
 
 
 def bayesianize_(

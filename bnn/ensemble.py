@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from bnn._common.checks import check_size
+from bnn._common.text import listed
 from bnn._engine import recompute
 from bnn._engine.forward import forward_of, mark_root_
 from bnn._engine.inputs import check_network
 from bnn._engine.members import Mixture
 from bnn.files import Path, load_, state_mismatch
 from bnn.nn.base import BayesianLayer
-from bnn.nn.options import check_size
-from bnn.record import listed
 
 MEMBERS = 5  # as in the paper; beyond that a deep ensemble gains little
 

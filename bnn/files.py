@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import os
-import secrets
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,11 +14,20 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bnn._common.atomic import write_atomically
+from bnn._common.text import listed
+from bnn._conversion.record import Conversion, skeleton
 from bnn._engine.inputs import check_network
-from bnn.record import Conversion, listed, skeleton
+from bnn.bayesianize import bayesianize_
+from bnn.functional.linalg import inverse_softplus, positive
+from bnn.global_inducing import register_global_inducing_weights_
+from bnn.nn.base import LEGACY_BUFFERS, BayesianLayer
+from bnn.nn.families.inducing import InducingBase, InducingOptions
+from bnn.nn.global_inducing import NAME
 
 FORMAT = "bayesianize"
 FORMAT_VERSION = 1
+LEGACY_JITTER = 1e-4  # what the 2020 code added to Psi, in units of its mean diagonal
 
 Path = str | os.PathLike[str]
 
@@ -96,14 +103,43 @@ def load_(network: nn.Module, path: Path) -> None:
         twin = skeleton(network)
         with warnings.catch_warnings(record=True) as caught:  # a layer left deterministic is a warning, after the fact
             warnings.simplefilter("always")
-            conversion.replay_(twin)
+            _replay_(conversion, twin)
         mismatch = [str(one.message) for one in caught] or state_mismatch(twin.state_dict(), tensors)
     except ValueError as error:
         raise ValueError(f"cannot load {path}: {error}") from error
     if mismatch:
         raise ValueError(f"{path} does not fit this network: {listed(mismatch)}")
-    conversion.replay_(network)
+    _replay_(conversion, network)
     network.load_state_dict(tensors)
+
+
+def load_legacy_(network: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
+    """Loads a checkpoint of the 2020 code into a converted network, in place, with the same posterior mean and KL.
+
+    That code worked with Psi + 1e-4 mean(diag Psi) I, which moves E[W] by several per cent where M >= d; ours leaves
+    Psi alone. Each side's D takes up the difference: d <- sqrt(d^2 + 1e-4 mean(diag(Z Z^T + D^2))). The buffers in
+    which that code kept the prior are ignored: the prior follows from the options given to `bayesianize_`.
+
+    Args:
+        network: converted with the options that the checkpoint was trained with.
+        state_dict: the checkpoint, as `torch.load(path, weights_only=True)` reads it; it is left alone.
+
+    Raises:
+        ValueError: the network is not Bayesian, or names or shapes do not agree; the network is left alone then.
+    """
+    layers = dict(network.named_modules(remove_duplicate=False))
+    bayesian = {name for name, layer in layers.items() if isinstance(layer, BayesianLayer)}
+    if not bayesian:
+        raise ValueError("the network is not Bayesian: convert it with bnn.bayesianize_ as it was trained, then load")
+    own = {key: value for key, value in state_dict.items() if not _is_prior(key, bayesian)}
+    mismatch = state_mismatch(network.state_dict(), own)
+    if mismatch:
+        raise ValueError(f"the checkpoint does not fit this network: {listed(mismatch, shown=10)}")
+    for name, layer in layers.items():
+        for side in ("row", "col") if isinstance(layer, InducingBase) else ():
+            z, d = (f"{name}.{part}_{side}".removeprefix(".") for part in ("z", "_d"))
+            own[d] = _with_jitter(own[z], own[d])
+    network.load_state_dict(own)
 
 
 def state_mismatch(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -147,28 +183,6 @@ def _refuse_uninitialised(state: Mapping[str, Any]) -> None:
     lazy = [name for name, value in state.items() if is_lazy(value)]
     if lazy:
         raise ValueError(f"{listed(lazy)} not initialised yet: run a forward pass first")
-
-
-def write_atomically(data: bytes, path: str, keep: str | None = None) -> None:
-    """Writes next to `path`, then renames: a crash leaves the old file, never half of the new one.
-
-    Args:
-        keep: where the old file goes; None replaces it.
-    """
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep is not None and os.path.exists(path):
-            os.replace(path, keep)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Conversion]:
@@ -228,3 +242,30 @@ def _version() -> str:
         return importlib.metadata.version("bayesianize")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def _replay_(conversion: Conversion, network: nn.Module) -> None:
+    """Converts the plain `network`, in place, as recorded; where the posterior starts is left open."""
+    modules: dict[str, Any] = dict(network.named_modules(remove_duplicate=False))
+    chosen = {modules[one.names[0]]: one for one in conversion.layers}
+    if chosen:
+        inference = {m: {"inference": one.family, **one.without_projection()} for m, one in chosen.items()}
+        bayesianize_(network, inference)
+    for module, one in chosen.items():
+        module.options = one.parsed(one.options)
+    for record in conversion.globals:
+        owner = modules[record.network]
+        register_global_inducing_weights_(owner, **record.options | {"init": "paper"}, cat_dim=record.cat_dim)
+        getattr(owner, NAME).options = InducingOptions(**record.options)
+
+
+def _with_jitter(z: Tensor, raw: Tensor) -> Tensor:
+    """The raw values of sqrt(d^2 + 1e-4 mean(diag(Z Z^T + D^2))) for Z (M, d_side) and the raw values of d (M,)."""
+    variance = positive(raw.double()).square()  # (M,)
+    mean_diagonal = (z.double().square().sum(1) + variance).mean()
+    return inverse_softplus((variance + LEGACY_JITTER * mean_diagonal).sqrt()).to(raw.dtype)
+
+
+def _is_prior(key: str, bayesian: set[str]) -> bool:
+    layer, _, name = key.rpartition(".")
+    return name in LEGACY_BUFFERS and layer in bayesian

@@ -12,40 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bnn._engine.forward import mark_root_
-from bnn.nn.base import Weights
-from bnn.nn.inducing import Inducing, InducingBase, InducingOptions
-from bnn.nn.matrix import OutputFirst
+from bnn.nn.families.inducing import InducingBase, InducingOptions
+from bnn.nn.global_inducing import NAME, GlobalInducing
 from bnn.nn.q_inducing import GlobalSlice, QInducing
-
-NAME = "_global_inducing_module"
-
-
-class GlobalInducing(Inducing, OutputFirst):
-    """The posterior over V (S, m) with cat_dim=0, (m, S) with cat_dim=1; its "weight" is V."""
-
-    cat_dim: int
-
-    def __init__(self, V: Tensor, cat_dim: int, options: InducingOptions, trains: bool = True) -> None:
-        nn.Module.__init__(self)
-        self.cat_dim = cat_dim
-        self._parameters["weight"] = nn.Parameter(
-            V, requires_grad=trains
-        )  # replaced by the posterior, as a plain layer's weight is
-        self._adopt_(options, self.start(Weights(V, None), options))
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Passes its input on: an `nn.Sequential` runs all its children, this one too."""
-        return input
-
-    def reset_parameters(self) -> None:
-        like = next(self.parameters())
-        self.init_from_deterministic_params({"weight": torch.randn_like(like.new_empty(self.weight_shape))})
-
-    def extra_repr(self) -> str:
-        return f"V={self.d_out}x{self.d_in}, {self.summary()}"
 
 
 class GlobalInducingHandle:

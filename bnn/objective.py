@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._common.checks import check_bool, check_number, check_positive, check_size
 from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
@@ -16,10 +17,9 @@ from bnn._engine.forward import Forward, open_forward
 from bnn._engine.inputs import grouped, number_of_inputs, split_inputs, split_outputs
 from bnn._engine.members import combinations, deal_, even_members, shares
 from bnn.functional.linalg import at_least_float32
-from bnn.global_inducing import GlobalInducing
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
-from bnn.nn.options import check_bool, check_number, check_positive, check_size
+from bnn.nn.global_inducing import GlobalInducing
 
 
 class ELBOResult(NamedTuple):

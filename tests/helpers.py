@@ -14,8 +14,8 @@ import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Size, Way
-from bnn.nn import ways
 from bnn.nn.base import BayesianLayer
+from bnn.nn.families import ways
 
 
 class Family(NamedTuple):

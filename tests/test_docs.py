@@ -23,9 +23,9 @@ from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.cli.app import run as cli
 from bnn.nn import base
-from bnn.nn.fcg import FCGOptions
-from bnn.nn.ffg import FFGOptions
-from bnn.nn.inducing import InducingOptions
+from bnn.nn.families.fcg import FCGOptions
+from bnn.nn.families.ffg import FFGOptions
+from bnn.nn.families.inducing import InducingOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import bnn
+from bnn._conversion.record import skeleton
 from bnn.nn.base import BayesianLayer
-from bnn.record import skeleton
 
 INDUCING = {"inducing_rows": 3, "inducing_cols": 4}
 CONVERSIONS = [

@@ -13,9 +13,9 @@ import bnn
 from bnn._engine.draw import Draw
 from bnn._engine.noise import BLOCK
 from bnn.functional.cost import Way
-from bnn.nn import ways
 from bnn.nn.base import BayesianLayer
-from bnn.nn.inducing import InducingBase
+from bnn.nn.families import ways
+from bnn.nn.families.inducing import InducingBase
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64 rounding: products of other sizes add up in another order
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
@@ -125,7 +125,7 @@ def test_the_first_draws_stay_however_many_there_are(
     net, x = small_net(family, **options).double(), images(3)
     set_noise_(net, 0.3)
     always(monkeypatch, {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling])
-    monkeypatch.setattr("bnn.nn.ffg.by_row", lambda *_: True)
+    monkeypatch.setattr("bnn.nn.families.ffg.by_row", lambda *_: True)
     most = bnn.draws(net, x, samples=2 * BLOCK + 3, generator=seeded())
     for count in (1, 2, BLOCK, BLOCK + 1):
         got = bnn.draws(net, x, samples=count, generator=seeded())

@@ -12,7 +12,7 @@ from helpers import bayesian
 from torch import nn
 
 import bnn
-from bnn.selection import select
+from bnn._conversion.selection import select
 
 
 class Block(nn.Module):

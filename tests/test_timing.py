@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from bnn import timing
-from bnn.timing import Ratio, Timing, interleaved
+from bnn._common import timing
+from bnn._common.timing import Ratio, Timing, interleaved
 
 
 class Clock:

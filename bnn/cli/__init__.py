@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 
 def main(args: Sequence[str] | None = None) -> None:

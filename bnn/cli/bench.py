@@ -20,15 +20,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from bnn._common.atomic import write_atomically
+from bnn._common.timing import Timing, interleaved
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.count import ROWS, Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.architecture import NETS, Architecture, named, whole_numbers
 from bnn.cli.networks.contestants import METHODS, PLAIN, chosen, contestants, twins
 from bnn.cli.options import Json, Quiet, Seed
-from bnn.files import write_atomically
 from bnn.likelihoods import Gaussian
-from bnn.timing import Timing, interleaved
 
 BASELINE = "K passes of the plain network, one after the other"
 CAUTION = "Compare ratios of one run only: contestants took turns in it, and other runs meet other conditions."

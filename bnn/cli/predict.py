@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bnn._common.text import listed
 from bnn._engine.members import combinations, default_samples
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.draws import whole_draws_
@@ -21,7 +22,6 @@ from bnn.cli.predicting.inputs import Inputs, read_inputs
 from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
 from bnn.evaluation.outputs import Outputs, Predictor
 from bnn.evaluation.progress import progress_of
-from bnn.record import listed
 from bnn.train.monitor import is_bayesian
 from bnn.train.outcome import Outcome
 

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bnn._common.atomic import write_atomically
 from bnn.cli.draws import whole_draws_
 from bnn.data.dataset import Data, Part
 from bnn.evaluation.outputs import Outputs, Predictor
 from bnn.evaluation.run import drawn
 from bnn.evaluation.scores import class_labels, own_targets
-from bnn.files import FileFormatError, write_atomically
+from bnn.files import FileFormatError
 from bnn.train.outcome import Outcome
 
 FILE = "validation.json"

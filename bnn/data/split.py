@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnn.record import listed
+from bnn._common.text import listed
 
 
 @dataclass(frozen=True)

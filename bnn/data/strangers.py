@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.extras import need
 from bnn.data.dataset import Part
-from bnn.extras import need
 
 LETTERS = "ACEFHJKMNPRTVWXYadefhkmrtwxy"  # without those that look like a digit, or would if blurred
 FONTS = (  # that come with matplotlib

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bnn._common.checks import check_bool, check_choice, check_size
+from bnn._common.extras import need
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import METHODS, convert_, plain_network
 from bnn.estimators.scaling import Floats, Scaling
-from bnn.extras import need
 from bnn.nn.base import BayesianLayer
-from bnn.nn.inducing import InducingBase
-from bnn.nn.options import check_bool, check_choice, check_size
+from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
 from bnn.train.seeds import derived, own_randomness

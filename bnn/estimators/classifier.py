@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from bnn import likelihoods
+from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.scaling import Floats
-from bnn.extras import need
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")

@@ -12,8 +12,9 @@ import safetensors
 import safetensors.torch
 import torch
 
+from bnn._common.atomic import write_atomically
 from bnn.ensemble import Ensemble
-from bnn.files import FileFormatError, load_, save, write_atomically
+from bnn.files import FileFormatError, load_, save
 
 KEY = "estimator"
 VERSION = 1

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._common.checks import check_size
 from bnn.bayesianize import bayesianize_
 from bnn.ensemble import Ensemble
 from bnn.nn.base import layer_types
 from bnn.nn.nets import FCN
-from bnn.nn.options import check_size
 
 METHODS = ["inducing", "ensemble-u", "ffg", "fcg", "ensemble", "deterministic"]
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from bnn._common.checks import check_choice
+from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.noise import TargetNoise
 from bnn.estimators.scaling import Floats, Scaling
-from bnn.extras import need
 from bnn.likelihoods import HeteroscedasticGaussian
 from bnn.metrics import mixture_interval
-from bnn.nn.options import check_choice
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._common.timing import interleaved
 from bnn.evaluation.outputs import Predictor, device_of
 from bnn.evaluation.pieces import Time
 from bnn.prediction import predict
-from bnn.timing import interleaved
 
 INPUTS = 500  # predicted together, at most
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bnn._common.extras import need
 from bnn.data.dataset import Part
 from bnn.evaluation.outputs import Array, Outputs
 from bnn.evaluation.pieces import Example, Examples, Points
-from bnn.extras import need
 
 MOST = 12  # examples of each kind
 SIDE = 96  # pixels: larger pictures are shrunk

@@ -12,9 +12,9 @@ from bnn.evaluation.pieces import LayerPosterior, Posterior, Scale
 from bnn.functional.linalg import positive
 from bnn.nn import q_inducing
 from bnn.nn.base import BayesianLayer
-from bnn.nn.fcg import FCG
-from bnn.nn.ffg import FFG
-from bnn.nn.inducing import InducingBase
+from bnn.nn.families.fcg import FCG
+from bnn.nn.families.ffg import FFG
+from bnn.nn.families.inducing import InducingBase
 
 AT_CAP = 0.99  # from this share of its cap on a value counts as being at it
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bnn._common.atomic import write_atomically
 from bnn.evaluation import table
 from bnn.evaluation.pieces import (
     OOD,
@@ -24,7 +25,6 @@ from bnn.evaluation.pieces import (
 )
 from bnn.evaluation.stored import decoded, encoded
 from bnn.evaluation.verdict import verdict
-from bnn.files import write_atomically
 from bnn.metrics.bootstrap import Interval
 
 FORMAT, FORMAT_VERSION = "bayesianize evaluation", 1

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from bnn._engine.members import combinations, mixtures
 from bnn.evaluation.pieces import Size
-from bnn.global_inducing import GlobalInducing
 from bnn.nn.base import BayesianLayer
-from bnn.sizes import parameter_count
+from bnn.nn.global_inducing import GlobalInducing
+from bnn.parameters import parameter_count
 
 
 def size_of(network: nn.Module) -> Size:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._common.checks import check_size
+from bnn._common.extras import need
 from bnn.ensemble import Ensemble
-from bnn.extras import need
 from bnn.lightning.scores import Scores
 from bnn.nn.base import BayesianLayer
-from bnn.nn.options import check_size
 from bnn.prediction import draws, predict
 from bnn.train.schedule import Schedule
 from bnn.train.seeds import derived

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
-from bnn.nn.options import check_positive
 
 FEW_CLASSES = 16  # for which a softmax runs faster with the classes first in memory
 _LOG_OF_ZERO = -1e4  # finite, and exp of it is 0 in every type: p log p stays 0 where p is

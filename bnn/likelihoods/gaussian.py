@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bnn._common.checks import check_bool, check_positive
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
 from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
-from bnn.nn.options import check_bool, check_positive
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bnn.nn.conv import Conv1d, Conv2d, Conv3d
-from bnn.nn.fcg import FCG
-from bnn.nn.ffg import FFG
-from bnn.nn.inducing import Inducing, InducingDeterministic
-from bnn.nn.linear import Linear
+from bnn.nn.families.fcg import FCG
+from bnn.nn.families.ffg import FFG
+from bnn.nn.families.inducing import Inducing, InducingDeterministic
+from bnn.nn.layers.conv import Conv1d, Conv2d, Conv3d
+from bnn.nn.layers.linear import Linear
 
 
 # fmt: off

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.metrics.checks import Floats, same_shape
 from bnn.plots.style import FAINT, PALETTE, series
 from bnn.plots.values import column

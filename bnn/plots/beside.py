@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.metrics.checks import Floats
 from bnn.plots.axes import GUIDE
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.plots.axes import bars, drawn, key, next_series, percent_ticks, whole_numbers
 from bnn.plots.values import column, finite_rows
 

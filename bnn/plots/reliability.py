@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.plots.axes import key, next_series, unit_square
 from bnn.plots.values import finite_rows, share
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 # Contrast of at least 3 both on white and on near-black; apart without red or green cones too, the first four the most.
 PALETTE = ("#3794f6", "#d47e41", "#16725b", "#c63f91", "#926c0e", "#7a48d9", "#989285", "#2c85b5")

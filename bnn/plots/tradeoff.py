@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.plots.axes import next_series, percent_ticks
 from bnn.plots.beside import write_beside
 

@@ -13,7 +13,7 @@ import torch
 from markupsafe import Markup
 
 from bnn import plots
-from bnn.files import write_atomically
+from bnn._common.atomic import write_atomically
 from bnn.report import palette
 from bnn.report.entry import Entry, grouped
 from bnn.report.summary import Name

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bnn import plots
-from bnn.extras import need
-from bnn.files import write_atomically
+from bnn._common.atomic import write_atomically
+from bnn._common.extras import need
 from bnn.plots.beside import settle
 from bnn.report.entry import Entry, grouped
 from bnn.report.picture import Picture, runs_of, slug

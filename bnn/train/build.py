@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from bnn._common.checks import check_size
 from bnn.nn.nets import CNN, FCN, make_network
-from bnn.nn.options import check_size
 
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 

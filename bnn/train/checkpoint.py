@@ -12,7 +12,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from bnn.files import FileFormatError, write_atomically
+from bnn._common.atomic import write_atomically
+from bnn.files import FileFormatError
 
 FORMAT = "bayesianize-checkpoint"
 FORMAT_VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnn.extras import need
+from bnn._common.extras import need
 from bnn.train.checkpoint import read_checkpoint, write_checkpoint
 
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._common.atomic import write_atomically
+from bnn._common.text import listed
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
-from bnn.files import load_, write_atomically
+from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
-from bnn.record import listed
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit

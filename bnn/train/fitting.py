@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from bnn import likelihoods
+from bnn._common.checks import check_positive, check_size
 from bnn._engine.inputs import check_network
 from bnn.data.dataset import Data
-from bnn.nn.options import check_positive, check_size
 from bnn.train.batches import InMemory, Source, source_of
 from bnn.train.checks import checked
 from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_

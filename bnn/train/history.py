@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from bnn.files import write_atomically
+from bnn._common.atomic import write_atomically
 
 
 @dataclass

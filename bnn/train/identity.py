@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from bnn._common.text import listed
+from bnn._conversion.record import Conversion
 from bnn.files import FileFormatError, state_mismatch
 from bnn.objective import ELBO
-from bnn.record import Conversion, listed
 from bnn.train.batches import Source
 from bnn.train.folder import OTHER_FOLDER
 from bnn.train.schedule import Schedule

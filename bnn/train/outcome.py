@@ -10,10 +10,11 @@ from typing import Any
 from torch import nn
 
 from bnn import likelihoods
+from bnn._common.atomic import write_atomically
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.preparation import preparation
 from bnn.ensemble import Ensemble
-from bnn.files import FileFormatError, load_, save, write_atomically
+from bnn.files import FileFormatError, load_, save
 from bnn.train.build import build_net
 from bnn.train.history import History
 from bnn.train.recipe import Recipe

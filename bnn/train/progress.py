@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 SHOWN = (
     "data",

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from bnn.extras import need
+from bnn._common.checks import check_bool, check_positive, check_size
+from bnn._common.extras import need
 from bnn.nn.base import families
-from bnn.nn.options import check_bool, check_positive, check_size
 from bnn.train.schedule import Schedule
 
 if TYPE_CHECKING:

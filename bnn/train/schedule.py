@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn, optim
 
-from bnn.nn.options import (
-    Options,
-    check_bool,
-    check_choice,
-    check_positive,
-    check_size,
-)
+from bnn._common.checks import check_bool, check_choice, check_positive, check_size
+from bnn.nn.options import Options
 from bnn.objective import ELBO
-from bnn.rates import parameter_groups
+from bnn.parameters import parameter_groups
 from bnn.train.sampling import SAMPLINGS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from PIL import Image
 import bnn
 from bnn.cli import app
 from bnn.likelihoods import ClassPrediction, RegressionPrediction
-from bnn.nn.inducing import InducingBase
+from bnn.nn.families.inducing import InducingBase
 from bnn.train import Recipe, load_run, run_recipe
 
 METHOD = {"inference": "inducing", "inducing_rows": 4, "inducing_cols": 4, "max_lamda": 0.3, "init_lamda": 0.2}

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import nn
 
-from bnn import timing
+from bnn._common import timing
 from bnn.cli import bench as command
 from bnn.cli.app import run
 from bnn.cli.networks import contestants as module
 from bnn.cli.networks.contestants import METHODS, USUAL, contestants, twins
-from bnn.nn import inducing
-from bnn.nn.ffg import FFG
-from bnn.nn.inducing import InducingBase
+from bnn.nn.families import inducing
+from bnn.nn.families.ffg import FFG
+from bnn.nn.families.inducing import InducingBase
 from bnn.nn.nets import FCN
 
 SMALL = ["fcn", "--in-shape", "6", "--classes", "3", "--hidden", "5", "--rows", "2", "--samples", "2", "--rounds", "1"]

@@ -17,19 +17,22 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, data -> bayesianize, objective, ... -> nn -> _engine -> distributions -> functional
-LEVELS = {"functional": 0, "distributions": 1, "_engine": 2, "nn": 3}
-LEVELS |= {
-    "train": 5,
-    "report": 5,
-    "data": 5,
-    "evaluation": 5,
-    "estimators": 6,
-    "lightning": 6,
-    "cli": 7,
-    "__main__": 7,
-}
-OTHERS = 4  # every other module of the package
+# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
+ROOMS = [
+    ["_common"],
+    ["functional"],
+    ["distributions"],
+    ["_engine"],
+    ["nn", "likelihoods", "metrics", "calibration"],
+    ["_conversion"],
+    [],  # the verbs: every other module of the package
+    ["data", "plots"],
+    ["train", "report", "evaluation"],
+    ["estimators", "lightning"],
+    ["cli", "__main__"],
+]
+LEVELS = {room: height for height, rooms in enumerate(ROOMS) for room in rooms}
+OTHERS = ROOMS.index([])
 
 
 def module_name(path: pathlib.Path) -> str:
@@ -56,7 +59,7 @@ def imported(name: str) -> Iterator[str]:
 
 def level(name: str) -> int:
     parts = name.split(".")
-    return LEVELS.get(parts[1], OTHERS) if len(parts) > 1 else 9  # bnn/__init__.py may import all
+    return LEVELS.get(parts[1], OTHERS) if len(parts) > 1 else len(ROOMS)  # bnn/__init__.py may import all
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
@@ -121,8 +124,8 @@ def test_functional_imports_only_torch(name: str) -> None:
 
 
 def test_no_family_and_no_layer_type_knows_another() -> None:
-    families = {"bnn.nn.ffg", "bnn.nn.fcg", "bnn.nn.inducing"}
-    layer_types = {"bnn.nn.linear", "bnn.nn.conv"}
+    families = {"bnn.nn.families.ffg", "bnn.nn.families.fcg", "bnn.nn.families.inducing"}
+    layer_types = {"bnn.nn.layers.linear", "bnn.nn.layers.conv"}
     for name in families | layer_types:
         assert not set(imported(name)) & ((families | layer_types) - {name}), name
     joining = {name for name in SOURCES if set(imported(name)) & layer_types}

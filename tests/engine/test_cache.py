@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import bnn
 from bnn._engine.cache import Cache
 from bnn.functional.cost import Way
-from bnn.nn import inducing
+from bnn.nn.families import inducing
 
 
 @pytest.fixture

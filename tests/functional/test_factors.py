@@ -16,7 +16,7 @@ import bnn
 from bnn.functional.factors import factor_together, positive_together
 from bnn.functional.inducing import Factors, factor
 from bnn.functional.linalg import FactorisationError, NumericalWarning, positive
-from bnn.nn import inducing
+from bnn.nn.families import inducing
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}
 # (M_out, d_out, M_in, d_in): M below, at and above d, the same M at several widths, one layer alone with its M

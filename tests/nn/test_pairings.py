@@ -532,8 +532,8 @@ def test_the_template_is_left_alone_and_names_ignore_case() -> None:
 
 def test_a_duplicate_or_incomplete_pairing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from bnn.nn import base
-    from bnn.nn.ffg import FFG
-    from bnn.nn.linear import Linear
+    from bnn.nn.families.ffg import FFG
+    from bnn.nn.layers.linear import Linear
 
     monkeypatch.setattr(base, "_PAIRINGS", dict(base._PAIRINGS))
     known = dict(base._PAIRINGS)

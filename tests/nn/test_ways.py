@@ -20,7 +20,8 @@ from bnn._engine.noise import BLOCK, Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Way
 from bnn.functional.linalg import inverse_softplus
-from bnn.nn import base, ways
+from bnn.nn import base
+from bnn.nn.families import ways
 
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64 rounding, and a jitter of a few roundings in Gram matrices
 SIGMA, LAMDA = 1.3, 0.7

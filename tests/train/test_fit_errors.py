@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_training(
 
     net = plain_net()
     before = values(net)
-    monkeypatch.setattr("bnn.files.open", refuse, raising=False)  # root may write anywhere
+    monkeypatch.setattr("bnn._common.atomic.open", refuse, raising=False)  # root may write anywhere
     with pytest.raises(PermissionError, match=r"cannot write to .*: Permission denied"):
         run(net, out=tmp_path)
     assert same(net, before)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bnn.bayesianize import bayesianize_
 from bnn.cli.mistakes import one_of
-from bnn.nn.inducing import InducingBase
+from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import predict
 
 PLAIN = "plain"

@@ -14,7 +14,7 @@ from bnn.cli.networks.architecture import Architecture
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import layer_types
 from bnn.nn.memory import total_memory
-from bnn.sizes import parameter_count
+from bnn.parameters import parameter_count
 from bnn.train.recipe import Recipe
 
 PLAIN = "deterministic"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.text import listed
 from bnn.cli.console import say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.predicting.array_inputs import loaded
@@ -20,7 +21,6 @@ from bnn.data.dataset import Part
 from bnn.data.image_folders.folder_preparation import shown_size
 from bnn.data.image_folders.image_files import ENDINGS, decode, files_below, header
 from bnn.data.scaling import ImageScaling
-from bnn.record import listed
 
 
 @dataclass(frozen=True)

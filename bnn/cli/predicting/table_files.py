@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from bnn._common.atomic import write_atomically
 from bnn.cli.mistakes import Mistake
 from bnn.cli.predicting.answers import Answers
-from bnn.files import write_atomically
 
 Result = dict[str, Any]  # what surrounds the rows in JSON: run, task, draws, ...
 

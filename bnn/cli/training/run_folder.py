@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any
 
+from bnn._common.text import listed
 from bnn.cli.mistakes import Mistake
-from bnn.record import listed
 from bnn.train.execute import begun, differences
 from bnn.train.outcome import RUN
 from bnn.train.recipe import Recipe

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.text import listed
 from bnn.data.array_sets.array_files import Array
 from bnn.data.array_sets.array_preparation import refuse_bad
 from bnn.data.dataset import TASKS, TargetScale, Task
 from bnn.data.tables.rows import nearest
-from bnn.record import listed
 
 FEW = 20  # different whole numbers that are classes however few rows there are
 

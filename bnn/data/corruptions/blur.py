@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 from .motion import blur_along, zoomed
 from .streams import Floats, Images, Streams

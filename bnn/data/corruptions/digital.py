@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 from .streams import Floats, Images, Streams
 

@@ -7,8 +7,8 @@ import pathlib
 import warnings
 from dataclasses import dataclass, field
 
+from bnn._common.text import listed
 from bnn.data.image_folders.image_files import files_below, is_image, is_quiet
-from bnn.record import listed
 
 PARTS = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(
     ("validation", "val", "valid"), "validation"

@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from bnn._common.extras import need
+from bnn._common.text import listed
 from bnn.data.augment import Augment
 from bnn.data.dataset import Data, Part
 from bnn.data.image_folders.class_folders import Found, find_images
@@ -20,8 +22,6 @@ from bnn.data.image_folders.image_files import Header, ImageFileError, decode, h
 from bnn.data.image_folders.memory import check_memory
 from bnn.data.scaling import ImageScaling
 from bnn.data.split import fraction_of, split
-from bnn.extras import need
-from bnn.record import listed
 
 MANY = 1000  # images from which on progress is shown
 

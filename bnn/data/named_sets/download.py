@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 BLOCK = 1 << 18  # bytes read at once
 TIMEOUT = 60.0  # seconds without a byte until a transfer counts as dead

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bnn.extras import need
+from bnn._common.extras import need
 
 BROKEN = (EOFError, OSError, KeyError, ValueError, TypeError, IndexError, NotImplementedError, struct.error)
 BROKEN_PACKING = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)

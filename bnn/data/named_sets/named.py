@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bnn._common.checks import check_bool
 from bnn.data.augment import Augment
 from bnn.data.dataset import Data, Part
 from bnn.data.named_sets.images import IMAGE_SETS, PARTS, ImageSet
@@ -11,7 +12,6 @@ from bnn.data.named_sets.outside import ood
 from bnn.data.named_sets.parts import check_count, check_name, load_part, names, part_of
 from bnn.data.named_sets.uci import uci
 from bnn.data.scaling import ImageScaling
-from bnn.nn.options import check_bool
 
 __all__ = ["load", "load_part", "names", "ood"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bnn._common.text import listed
 from bnn.data.stored import stored_fields, stored_number
 from bnn.data.tables.rows import Cell, Rows, is_missing
-from bnn.record import listed
 
 UNKNOWN = ["warn", "error"]
 ROUNDING = 1e-9  # an sd below this share of a column's size is no difference

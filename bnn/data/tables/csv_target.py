@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnn._common.text import listed
 from bnn.data.dataset import TASKS, TargetScale, Task
 from bnn.data.tables.columns import mean_and_sd, numbers_of
 from bnn.data.tables.disguised import refuse_disguised
 from bnn.data.tables.rows import Cell, Rows, number
-from bnn.record import listed
 
 FEW = 20  # different whole numbers that are classes where the task is not given
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
+from bnn._common.text import listed
 from bnn.data.dataset import Data, Part
 from bnn.data.tables.columns import Column, NumberColumn, category_name
 from bnn.data.tables.rows import Rows, is_missing
-from bnn.record import listed
 
 ENOUGH = 10  # rows; in fewer, whole numbers that follow each other are no surprise
 

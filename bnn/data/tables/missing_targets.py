@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bnn._common.text import listed
 from bnn.data.dataset import Task
 from bnn.data.tables.rows import Rows, is_missing, number
 from bnn.data.tables.table import Reading
-from bnn.record import listed
 
 DOUBTFUL = ("na", "n/a", "nan", "null", "none")  # stand for a missing value, and may be names
 

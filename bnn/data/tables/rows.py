@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bnn.record import listed
+from bnn._common.text import listed
 
 MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none", "?")  # compared without case
 Cell = str | float

@@ -9,8 +9,8 @@ import pathlib
 import re
 from typing import Any
 
+from bnn._common.text import listed
 from bnn.data.tables.rows import Cell, Rows, number
-from bnn.record import listed
 
 DELIMITERS = (",", ";", "\t", "|")
 _WITH_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bnn import plots
+from bnn._common.extras import need
 from bnn.evaluation.pieces import Example, Examples
-from bnn.extras import need
 from bnn.report import numbers
 from bnn.report.entry import Entry
 from bnn.report.picture import slug

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from bnn.bayesianize import bayesianize_
-from bnn.global_inducing import NAME, GlobalInducing, register_global_inducing_weights_
+from bnn._common.text import listed
 from bnn.nn.base import BayesianLayer, layer_types, pairing
-from bnn.nn.inducing import InducingOptions
+from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.global_inducing import NAME, GlobalInducing
 from bnn.nn.options import Options
 
 
@@ -105,20 +104,6 @@ class Conversion:
         if self.globals and here != recorded:
             raise ValueError(f"global inducing weights need the layers in the order {recorded}, here it is {here}")
 
-    def replay_(self, network: nn.Module) -> None:
-        """Converts the plain `network`, in place, as recorded; where the posterior starts is left open."""
-        modules: dict[str, Any] = dict(network.named_modules(remove_duplicate=False))
-        chosen = {modules[one.names[0]]: one for one in self.layers}
-        if chosen:
-            inference = {m: {"inference": one.family, **one.without_projection()} for m, one in chosen.items()}
-            bayesianize_(network, inference)
-        for module, one in chosen.items():
-            module.options = one.parsed(one.options)
-        for record in self.globals:
-            owner = modules[record.network]
-            register_global_inducing_weights_(owner, **record.options | {"init": "paper"}, cat_dim=record.cat_dim)
-            getattr(owner, NAME).options = InducingOptions(**record.options)
-
 
 def skeleton(module: nn.Module, twins: dict[int, Any] | None = None) -> Any:
     """A twin of `module` with all parameters and buffers on the meta device: its shapes, without its memory.
@@ -141,16 +126,6 @@ def skeleton(module: nn.Module, twins: dict[int, Any] | None = None) -> Any:
     for name, child in twin._modules.items():
         twin._modules[name] = child if child is None else skeleton(child, twins)
     return twin
-
-
-def listed(items: Iterable[str], shown: int = 3) -> str:
-    """The first few items, and how many more there are.
-
-    >>> listed("abcde")
-    'a; b; c; and 2 more'
-    """
-    items = list(items)
-    return "; ".join([*items[:shown], *([f"and {len(items) - shown} more"] if len(items) > shown else [])])
 
 
 def _layer_record(layer: BayesianLayer, names: list[str]) -> LayerRecord:

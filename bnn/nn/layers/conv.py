@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram, patches
 from bnn.nn.base import Rows, Weights
-from bnn.nn.matrix import OutputFirst, plus_square
+from bnn.nn.layers.output_first import OutputFirst, plus_square
 
 FEW_CHANNELS = 8  # too few to fill vector registers when they come last in memory
 SMALL_PATCH = 64  # entries of a patch: so few that patches are cheaper to form than outputs to reorder

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnn._common.checks import check_bool, check_choice, check_number, check_positive
 from bnn._engine.draw import Draw
 from bnn.functional.cost import Size, by_row
 from bnn.functional.gaussian import kl_diagonal
@@ -22,16 +23,7 @@ from bnn.functional.linalg import (
     without_autocast,
 )
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
-from bnn.nn.options import (
-    Options,
-    WeightSd,
-    check_bool,
-    check_choice,
-    check_number,
-    check_positive,
-    check_weight_sd,
-    neal,
-)
+from bnn.nn.options import Options, WeightSd, check_weight_sd, neal
 
 
 @dataclass(frozen=True)

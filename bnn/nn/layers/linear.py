@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnn.nn.base import Rows, Weights
-from bnn.nn.matrix import OutputFirst, plus_square
+from bnn.nn.layers.output_first import OutputFirst, plus_square
 
 FEW_ROWS = 64  # up to which the outputs of all draws may lie interleaved in memory
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bnn._common.checks import check_bool, check_choice, check_positive, check_size
 from bnn._engine.cache import Cache
 from bnn._engine.draw import Draw
 from bnn.functional.factors import factor_together, positive_together
@@ -16,10 +17,10 @@ from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
+from bnn.nn.families.ways import DrawnInStages, Posterior
 from bnn.nn.memory import refuse_covariance
-from bnn.nn.options import Options, check_bool, check_choice, check_positive, check_size
+from bnn.nn.options import Options
 from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
-from bnn.nn.ways import DrawnInStages, Posterior
 
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 

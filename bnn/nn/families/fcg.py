@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnn._common.checks import check_number, check_positive
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import kl_full
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.memory import refuse_covariance
-from bnn.nn.options import Options, WeightSd, check_number, check_positive, check_weight_sd, neal
+from bnn.nn.options import Options, WeightSd, check_weight_sd, neal
 
 
 @dataclass(frozen=True)

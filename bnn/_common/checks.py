@@ -1,0 +1,43 @@
+"""Checks of single values: an error says what was expected and what came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def check_positive(name: str, value: Any, *, zero: bool = False, none: bool = False) -> None:
+    """Raises unless `value` is a finite number > 0 (>= 0 with `zero`; or None with `none`)."""
+    if none and value is None:
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (0 <= value < float("inf")) or (value == 0 and not zero):
+        wanted = f"a finite number {'>= 0' if zero else '> 0'}" + (" or None" if none else "")
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_size(name: str, value: Any, *, none: bool = False) -> None:
+    """Raises unless `value` is an integer >= 1 (or None with `none`)."""
+    if none and value is None:
+        return
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer >= 1{' or None' if none else ''}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, known: list[str]) -> None:
+    """Raises unless `value` is one of `known`."""
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}; expected one of {known}")
+
+
+def check_bool(name: str, value: Any) -> None:
+    """Raises unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raises unless `value` is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")

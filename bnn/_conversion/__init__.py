@@ -1,0 +1,1 @@
+"""How a network becomes Bayesian: which layers (`selection`), as data (`record`), from a file (`config`). Private."""
