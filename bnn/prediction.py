@@ -26,11 +26,13 @@ from bnn._engine.members import (
     evenly,
     inducing_members,
 )
-from bnn._engine.noise import BLOCK, Seeds
+from bnn._engine.noise import Seeds
 from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
-FOLD_BYTES = 3 * 2**24  # that inputs and outputs of a layer and the next may take, all draws of a pass together
+FOLD_BYTES = (
+    2**24
+)  # that inputs and outputs of a layer and the next may take, all draws of a pass together: what caches hold
 
 
 def draws(
@@ -183,7 +185,7 @@ class _Draws:
         most = max(stop - start for start, stop in self.blocks)
         chunk = most if most > 1 and not counts_batches(self.network) else None
         draw, statistics = self._fresh(), Statistics(self.network)
-        torch.empty(HEAP_BYTES, dtype=torch.uint8)  # freed at once: glibc then keeps memory of smaller tensors mapped
+        _keep_heap()
         while True:
             try:
                 outputs = [self._run(batch, part, draw, chunk) for part, batch in enumerate(self.batches)]
@@ -224,13 +226,20 @@ class _Draws:
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
+_heap = [False]
+
+
+def _keep_heap() -> None:
+    """Once per process: glibc keeps the memory of tensors up to the size of a block that was freed before."""
+    if not _heap[0]:
+        torch.empty(HEAP_BYTES, dtype=torch.uint8)
+        _heap[0] = True
+
+
 def _chunk(most: int, fits: int) -> int:
-    """How many of `most` draws to run at a time where `fits` would fit: as even as possible, whole blocks if it can."""
-    fits = max(1, fits)
-    passes = -(-most // fits)
-    even = -(-most // passes)
-    whole = -(-even // BLOCK) * BLOCK
-    return whole if whole <= fits else even
+    """How many of `most` draws to run at a time where `fits` would fit: as even as possible."""
+    passes = -(-most // max(1, fits))
+    return -(-most // passes)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
     bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3)
     net.double()
     always(monkeypatch, way)
-    monkeypatch.setattr(ways, "UNIT_BYTES", 16 * BLOCK * 7 * 8)  # 16 inputs
+    monkeypatch.setattr(ways, "UNIT_BYTES", 16 * ways.UNIT_DRAWS * 7 * 8)  # 16 inputs
     whole = bnn.draws(net, x.double(), samples=11, generator=seeded())
     for limit in (2**25, 8 * inputs * 12 * 4, 1):
         cap_memory(monkeypatch, limit)

@@ -106,7 +106,8 @@ class Draw:
         noise = Noise(name, self.part if by_input else 0, unit)
         if seeds is not self.seeds:  # a frozen draw: one function for all K
             return seeds.normals(module, noise, shape, range(1), like).expand(self.count, *shape)
-        return seeds.normals(module, noise, shape, range(self.first, self.first + self.count), like)
+        last = None if self.parent is None else self.parent.count
+        return seeds.normals(module, noise, shape, range(self.first, self.first + self.count), like, last)
 
     def member(self, module: nn.Module, size: int) -> Tensor:
         """The indices (K,) of the ensemble members that all layers with `size` members show in this draw."""

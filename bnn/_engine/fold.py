@@ -29,7 +29,10 @@ from bnn._engine.noise import unwrapped
 try:  # names that torch does not promise: a faster way out of vmap than its public one
     from torch._C._functorch import (  # type: ignore[attr-defined]
         _add_batch_dim,
+        _remove_batch_dim,
         _set_vmap_fallback_warning_enabled,
+        _vmap_decrement_nesting,
+        _vmap_increment_nesting,
         get_unwrapped,
         is_batchedtensor,
         maybe_get_bdim,
@@ -71,21 +74,39 @@ def in_one_pass(network: nn.Module, x: Any, draw: Draw, dims: Any = None) -> Any
     Args:
         dims: 0 where draw k gets the k-th part of a tensor in x, None where all get the whole, nested like x.
     """
-    network = unwrapped(network)
-    structure: Any = None
-    leaves: list[Any] = []
-
-    def one(token: Tensor, own: Any) -> tuple[Tensor, ...]:
-        nonlocal structure, leaves
-        forward.token = token
-        leaves, structure = tree_flatten(call(network, own))
-        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))  # vmap returns tensors only
-
-    draw.folded = True
+    network, tokens = unwrapped(network), torch.arange(draw.count)
     forward = Forward(draw, root=network, pinned=True)
+    draw.folded = True
     with open_forward(forward), _quietly(), _Samplewise(forward):
-        stacked = iter(torch.vmap(one, in_dims=(0, dims), randomness="different")(torch.arange(draw.count), x))
+        if FAST and dims is None:
+            return _vmapped_fast(network, x, forward, tokens)
+        structure: Any = None
+        leaves: list[Any] = []
+
+        def one(token: Tensor, own: Any) -> tuple[Tensor, ...]:
+            nonlocal structure, leaves
+            forward.token = token
+            leaves, structure = tree_flatten(call(network, own))
+            return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))  # vmap returns tensors only
+
+        stacked = iter(torch.vmap(one, in_dims=(0, dims), randomness="different")(tokens, x))
     return tree_unflatten([next(stacked) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
+
+
+def _vmapped_fast(network: nn.Module, x: Any, forward: Forward, tokens: Tensor) -> Any:
+    """What `torch.vmap` does, without looking through the arguments, for an input that all draws share."""
+    k = len(tokens)
+    level = _vmap_increment_nesting(k, "different")
+    try:
+        forward.token = _add_batch_dim(tokens, 0, level)
+        output = call(network, x)
+        if isinstance(output, Tensor):
+            return _remove_batch_dim(output, level, k, 0)
+        leaves, structure = tree_flatten(output)
+        stacked = [_remove_batch_dim(leaf, level, k, 0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return tree_unflatten(stacked, structure)
+    finally:
+        _vmap_decrement_nesting()
 
 
 def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw]) -> list[Any]:

@@ -1,8 +1,8 @@
 """Noise with names: every noise of every layer comes from generators of its own, whatever order layers run in.
 
 One number names all randomness of a call. A generator is seeded by that number, the layer's place in the network, the
-noise's name, the part of the inputs it belongs to, and the *block of eight draws*: so no draw costs a generator of its
-own, and the first draws stay the same however many there are in all.
+noise's name, the part of the inputs it belongs to, and the *block of draws*: so no draw costs a generator of its own,
+and the first draws stay the same however many there are in all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-BLOCK = 8  # draws that share a generator
+BLOCK = 32  # draws that share a generator: seeding one takes as long as hundreds of normals
 LANES = 16  # torch makes normals by sixteens: with a multiple for every draw, more draws do not change the first ones
 
 
@@ -40,22 +40,35 @@ class Seeds:
     def __contains__(self, module: nn.Module) -> bool:
         return id(module) in self._all_places()
 
-    def normals(self, module: nn.Module, noise: Noise, shape: tuple[int, ...], draws: range, like: Tensor) -> Tensor:
-        """Standard normals (len(draws), *shape), of the type and on the device of `like`."""
-        if like.is_meta:
-            return torch.randn((len(draws), *shape), dtype=like.dtype, device=like.device)
+    def normals(
+        self,
+        module: nn.Module,
+        noise: Noise,
+        shape: tuple[int, ...],
+        draws: range,
+        like: Tensor,
+        last: int | None = None,
+    ) -> Tensor:
+        """Standard normals (len(draws), *shape), of the type and on the device of `like`.
+
+        Args:
+            last: where the draws of the whole call stop, if these are a part of them: others will follow.
+        """
+        count, dtype, device = len(draws), like.dtype, like.device
+        if device.type == "meta":
+            return torch.randn((count, *shape), dtype=dtype, device=device)
         entries = math.prod(shape)
         slab = -(-entries // LANES) * LANES  # entries of one draw in memory
-        values = torch.empty((len(draws), slab), dtype=like.dtype, device=like.device)
-        generator = None
-        for first in range(draws.start - draws.start % BLOCK, draws.stop, BLOCK):
-            start, stop = max(first, draws.start), min(first + BLOCK, draws.stop)
+        values = torch.empty((count, slab), dtype=dtype, device=device)
+        start, generator = draws.start, None
+        while start < draws.stop:
+            stop = min(start - start % BLOCK + BLOCK, draws.stop)
             generator = self._generator(module, noise, start, like, slab, generator)
-            all_of_them = stop - start == len(draws)
-            _fill_(values if all_of_them else values[start - draws.start : stop - draws.start], generator)
-        if generator is not None and draws.stop % BLOCK and draws.stop > 1:
-            self._streams[id(module), noise] = generator, draws.stop  # the next part of these draws may go on from here
-        return (values if slab == entries else values[:, :entries]).view(len(draws), *shape)
+            _fill_(values if stop - start == count else values[start - draws.start : stop - draws.start], generator)
+            start = stop
+        if generator is not None and last is not None and draws.stop < last and draws.stop % BLOCK:
+            self._streams[id(module), noise] = generator, draws.stop  # the next part of the draws goes on from here
+        return (values if slab == entries else values[:, :entries]).view(count, *shape)
 
     def integers(self, module: nn.Module | None, name: str, below: int, draws: range) -> Tensor:
         """Random integers (len(draws),) on the CPU, for a layer or for all layers together (None)."""
@@ -80,8 +93,9 @@ class Seeds:
 
     def _place(self, module: nn.Module) -> int:
         """A number for `module`: its place in the network; modules from elsewhere follow as they ask."""
-        places = self._all_places()
-        return places.setdefault(id(module), len(places) + 1)
+        places = self._places if self._places is not None else self._all_places()
+        place = places.get(id(module))
+        return places.setdefault(id(module), len(places) + 1) if place is None else place
 
     def _all_places(self) -> dict[int, int]:
         if self._places is None:

@@ -48,7 +48,17 @@ class Prices(NamedTuple):
     entry: float = 0.35  # an entry of an elementwise pass
     weight: float = 0.6  # an entry of a weight that a convolution has to bring into its own order
     factor: float = 0.06  # a multiply of a Cholesky factorisation
-    call: float = 12_000.0  # one operation, whatever its size
+    call: float = 4_000.0  # one operation, whatever its size, and the Python around it
+
+
+# Operations of a way on a layer, without and with residual: what a small layer costs, whatever its size.
+CALLS = {
+    Way.DENSE: (13, 27),
+    Way.JOINT: (42, 42),
+    Way.JOINT_WITHOUT_COLUMNS: (43, 43),
+    Way.PER_ROW: (11, 30),
+    Way.PER_ROW_WITHOUT_COLUMNS: (8, 25),
+}
 
 
 def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B008
@@ -63,9 +73,10 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
     mean = thin * k * n * p * m_in * d_out
     through_rows = thin * k * n * p * m_out * (m_in + d_out)
     normals = (prices.normal + prices.entry) * k * n * p * d_out
-    norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry
+    norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry * (1.0 if size.taps > 1 else 0.2)
     factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)
     spread = prices.small * k * n * p * p * d_out
+    calls = prices.call * CALLS[way][size.residual]
     match way:
         case Way.DENSE:
             weights = k * d_out * d_in
@@ -73,18 +84,18 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
             if size.residual:
                 build += weights * (prices.normal + prices.entry + prices.multiply * m_in)
             run = prices.multiply * k * n * p * d_in * d_out
-            return build + run + prices.call * (4 + 2 * k)
+            each = 2 * k if size.taps > 1 else 0  # a convolution with K kernels runs K times
+            return build + run + calls + prices.call * each
         case Way.JOINT:
-            return project + columns + mean + normals + factor + spread + prices.call * 16
+            return project + columns + mean + normals + factor + spread + calls
         case Way.JOINT_WITHOUT_COLUMNS:
             second = through_rows + normals + prices.small * 2 * k * n * p * m_out * d_out
-            return project + 2 * (factor + spread) + second + normals + prices.call * 24
+            return project + 2 * (factor + spread) + second + normals + calls
         case Way.PER_ROW:
-            residual = normals + norms + 6 * prices.call if size.residual else 0.0
-            return project + columns + mean + residual + prices.call * 6
+            return project + columns + mean + (normals + norms if size.residual else 0.0) + calls
         case Way.PER_ROW_WITHOUT_COLUMNS:
-            residual = normals + norms + prices.multiply * 2 * k * n * p * m_out * d_out + 12 * prices.call
-            return project + through_rows + (residual if size.residual else 0.0) + prices.call * 6
+            residual = normals + norms + prices.multiply * 2 * k * n * p * m_out * d_out
+            return project + through_rows + (residual if size.residual else 0.0) + calls
 
 
 def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008

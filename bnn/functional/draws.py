@@ -169,17 +169,26 @@ def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -
 
 
 def per_row_without_columns(
-    T: Tensor, u: Tensor, row: Factors, a: Tensor, b: Tensor, scale: Tensor | float, sigma: float, noise: Tensor
+    T: Tensor,
+    u: Tensor,
+    row: Factors,
+    a: Tensor,
+    b: Tensor,
+    scale: Tensor | float,
+    sigma: float,
+    noise: Tensor,
+    joined: Tensor | None = None,
 ) -> Tensor:
     """Way 5. Both stages on single rows, noise (K, N, p, d_out + M_out): a = |x|, b = sqrt(|x|^2 - |t|^2), (K, N, p).
 
     y = sigma A_r^T u t + lamda sigma [ a n - (a - b) A_r^T (A_r n + R_r m) ],   noise = [n m]
 
-    The covariance given x is b^2 I + |t|^2 (I - P_r): that of C t plus the residual.
+    The covariance given x is b^2 I + |t|^2 (I - P_r): that of C t plus the residual. `joined` is [A_r R_r], if at hand.
     """
+    joined = torch.cat([row.A, row.R], dim=1) if joined is None else joined
     a, b = a[..., None] * scale, b[..., None] * scale
-    back = noise @ torch.cat([row.A, row.R], dim=1).mT  # A_r n + R_r m
-    inner = torch.addcmul(mean_rows(T, sigma * u), b - a, back)
+    back = noise @ joined.mT  # A_r n + R_r m
+    inner = torch.addcmul(mean_rows(T, u if sigma == 1 else sigma * u), b - a, back)
     return torch.addcmul(inner @ row.A, a, noise[..., : row.A.shape[1]])
 
 

@@ -167,6 +167,11 @@ def safe_sqrt(x: Tensor) -> Tensor:
     return x.clamp(min=torch.finfo(x.dtype).tiny).sqrt()
 
 
+def squared_norm(x: Tensor) -> Tensor:
+    """|x|^2 over the last dimension; without gradients in one pass over x."""
+    return x.square().sum(-1) if x.requires_grad else torch.linalg.vector_norm(x, dim=-1).square_()
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """`x` itself, or in float32 if it is of a half-precision type."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -16,7 +16,7 @@ from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import in_one_pass, one_by_one
 from bnn._engine.forward import Forward, open_forward
-from bnn._engine.noise import BLOCK, Seeds
+from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Way
 from bnn.functional.linalg import inverse_softplus
@@ -231,7 +231,7 @@ def test_covariance_in_units_of_inputs(
     """Five inputs, some at a time: the same distribution of all of them, every unit with noise of its own."""
     layer, x = inducing(case), torch.randn(5, *case.input_shape[1:]).double()
     one = layer(x)[0]
-    monkeypatch.setattr(ways, "UNIT_BYTES", step * BLOCK * one.numel() * one.element_size())
+    monkeypatch.setattr(ways, "UNIT_BYTES", step * ways.UNIT_DRAWS * one.numel() * one.element_size())
     noted = Silence()
     with_noise(noted, layer, x, way, 2, monkeypatch)
     numbers = {int(name.split()[1]) for name in noted.start if " " in name}

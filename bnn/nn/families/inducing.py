@@ -173,8 +173,7 @@ class InducingBase(DrawnInStages):
     def u_noise(self) -> tuple[int, ...]:
         return self.q.noise_shape(self)
 
-    def u_from(self, noise: Tensor | None, draw: Draw) -> Tensor:
-        own = self.posterior(draw)
+    def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         with without_autocast(self.z_row):
             if draw.call.at_mean:
                 u = self.q.mean(self).expand(draw.count, -1, -1)

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from bnn._engine.draw import Draw
-from bnn._engine.noise import BLOCK
 from bnn.functional import draws
 from bnn.functional.cost import Size, Way, cheapest
 from bnn.functional.inducing import Factors
@@ -31,12 +30,14 @@ from bnn.functional.linalg import (
     residual_cholesky,
     safe_sqrt,
     semidefinite_cholesky,
+    squared_norm,
     without_autocast,
 )
 from bnn.nn.base import BayesianLayer, Rows, Weights
 
 COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
-UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for a block of draws
+UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for eight draws
+UNIT_DRAWS = 8
 
 PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
@@ -51,6 +52,26 @@ class Posterior:
         self.lamda = lamda  # None where W is a point given u
         self.spread = spread  # of q(U): what its samples and its KL need beside the mean
         self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
+        self._joined: Tensor | None = None
+        self._lamda: float | None = None
+
+    def joined(self) -> Tensor:
+        """[A_r R_r] (M_out, d_out + M_out)."""
+        if self._joined is None or torch.is_grad_enabled():
+            self._joined = torch.cat([self.row.A, self.row.R], dim=1)
+        return self._joined
+
+    def scale(self, sigma: float) -> Tensor | float:
+        """lamda sigma; a number where no gradient flows to lamda, which saves operations."""
+        assert self.lamda is not None
+        if self.lamda.requires_grad or torch.compiler.is_compiling():
+            return self.lamda * sigma
+        if self._lamda is None:
+            try:
+                self._lamda = self.lamda.item()
+            except RuntimeError:  # inside torch.func's transforms there is no looking
+                return self.lamda * sigma
+        return self._lamda * sigma
 
 
 class DrawnInStages(BayesianLayer):
@@ -77,7 +98,7 @@ class DrawnInStages(BayesianLayer):
         """The shape of the noise behind one u; () for a u without noise of its own."""
 
     @abstractmethod
-    def u_from(self, noise: Tensor | None, draw: Draw) -> Tensor:
+    def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         """The whitened u of every draw, (K, M_out, M_in), from its noise (K, ...)."""
 
     # ---- the stages --------------------------------------------------------------------------------------------------
@@ -87,13 +108,14 @@ class DrawnInStages(BayesianLayer):
         return draw.once(self, "u", self._sample_u, whole=True)
 
     def _sample_u(self, draw: Draw) -> Tensor:
+        own = self.posterior(draw)
         shape = () if draw.call.at_mean else self.u_noise()
-        noise = draw.normals(self, "u", *shape, like=self.posterior(draw).row.A) if shape else None
-        return self.u_from(noise, draw)
+        noise = draw.normals(self, "u", *shape, like=own.row.A) if shape else None
+        return self.u_from(noise, draw, own)
 
     def sample_columns(self, draw: Draw) -> Tensor:
         """The first stage C of every draw, (K, d_out, M_in)."""
-        small = draw.call.draws * self.d_out * len(self.z_col) * 4 <= COLUMN_BYTES
+        small = draw.call.draws * self.d_out * self.z_col.shape[0] * 4 <= COLUMN_BYTES
         return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
 
     def _sample_columns(self, draw: Draw) -> Tensor:
@@ -102,7 +124,7 @@ class DrawnInStages(BayesianLayer):
             if not self.noisy(draw):
                 return draws.draw_columns(u, own.row, 0.0, sigma, None)
             assert own.lamda is not None
-            E2 = draw.normals(self, "columns", self.d_out, len(own.col.A), like=own.row.A)
+            E2 = draw.normals(self, "columns", self.d_out, own.col.A.shape[0], like=own.row.A)
             return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
 
     def sample_weights(self, draw: Draw) -> Weights:
@@ -116,7 +138,7 @@ class DrawnInStages(BayesianLayer):
             assert own.lamda is not None
             E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
             if torch.is_grad_enabled():
-                E2 = draw.normals(self, "columns", self.d_out, len(col.A), like=col.A)
+                E2 = draw.normals(self, "columns", self.d_out, col.A.shape[0], like=col.A)
                 W = draws.draw_weights(self.sample_u(draw), own.row, col, own.lamda, sigma, E2, E1)
             else:
                 W = draws.draw_dense(self.sample_columns(draw), col, own.lamda, sigma, E1)
@@ -127,12 +149,14 @@ class DrawnInStages(BayesianLayer):
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs (K, ...), by the cheapest way that keeps the guarantee."""
         way = choose(self, input, draw)
-        return self.dense_output(input, draw) if way is Way.DENSE else self.row_output(input, draw, way)
-
-    def row_output(self, input: Tensor, draw: Draw, way: Way) -> Tensor:
-        """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
+        if way is Way.DENSE:
+            return self.dense_output(input, draw)
         rows = self.rows_in(draw, input)
         assert rows is not None
+        return self.row_output(input, draw, way, rows)
+
+    def row_output(self, input: Tensor, draw: Draw, way: Way, rows: Rows) -> Tensor:
+        """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
         x = input if rows.batched else input[:, None]  # (K or 1, N, ...)
         if draw.folded and x.ndim > 3:
             x = self.fast_layout(x.flatten(0, 1)).unflatten(0, x.shape[:2])
@@ -176,8 +200,7 @@ class DrawnInStages(BayesianLayer):
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
-        assert own.lamda is not None
-        row, scale = own.row, own.lamda * sigma
+        row, scale = own.row, own.scale(sigma)
         T, inputs = self._project(x, own), x.shape[1]
         with_columns = way in (Way.PER_ROW, Way.JOINT)
         C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
@@ -194,8 +217,10 @@ class DrawnInStages(BayesianLayer):
                 case Way.PER_ROW:
                     return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
                 case Way.PER_ROW_WITHOUT_COLUMNS:
-                    both = noise("n", wide + len(row.A))
-                    return draws.per_row_without_columns(t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both)
+                    both = noise("n", wide + row.A.shape[0])
+                    return draws.per_row_without_columns(
+                        t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both, own.joined()
+                    )
                 case Way.JOINT:
                     return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
             pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
@@ -215,7 +240,7 @@ class DrawnInStages(BayesianLayer):
         space = T.shape[1:-1]  # (N p,) or (N, p)
         p = math.prod(space) // max(1, inputs)
         each = p if len(space) == 1 else 1  # entries of dimension 1 for each input
-        unit = max(1, UNIT_BYTES // max(1, BLOCK * p * self.d_out * T.element_size()))
+        unit = max(1, UNIT_BYTES // max(1, UNIT_DRAWS * p * self.d_out * T.element_size()))
 
         def noise_of(number: int, n: int) -> Callable[[str, int], Tensor]:
             shape = (n * each, *space[1:])
@@ -240,11 +265,11 @@ class DrawnInStages(BayesianLayer):
         """a = |x| and b = sqrt(|x|^2 - |t|^2) of every row, the bias's 1 included: (K or 1, N p)."""
         squares = self.squares(x)
         if fits(squares):
-            return safe_sqrt(squares), safe_sqrt(squares - T.square().sum(-1))
+            return safe_sqrt(squares), safe_sqrt(squares - squared_norm(T))
         size = largest(x, least=float(self.has_bias))  # (K or 1, N)
         squares = self.squares(x / over(size, x.ndim), one=1 / size)
         size = size.repeat_interleave(squares.shape[1] // size.shape[1], dim=1)  # of every row
-        rest = squares - (T / size[..., None]).square().sum(-1)
+        rest = squares - squared_norm(T / size[..., None])
         return size * safe_sqrt(squares), size * safe_sqrt(rest)
 
     def _roots(self, x: Tensor, T: Tensor, with_columns: bool) -> tuple[Tensor, Tensor | None]:

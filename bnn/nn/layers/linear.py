@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bnn.functional.linalg import squared_norm
 from bnn.nn.base import Rows, Weights
 from bnn.nn.layers.output_first import OutputFirst, plus_square
 
@@ -52,7 +53,7 @@ class Linear(OutputFirst, nn.Linear):
         return outputs if input.ndim == 3 else outputs.reshape(len(outputs), *input.shape[1:-1], outputs.shape[-1])
 
     def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
-        squares = input.square().sum(-1)
+        squares = squared_norm(input)
         squares = plus_square(squares, one) if self.has_bias else squares
         return squares if squares.ndim == 2 else squares.flatten(1)
 
