@@ -9,51 +9,121 @@ torch.Size([5, 10])
 
 from typing import TYPE_CHECKING, Any
 
-from bnn import calibration, distributions, likelihoods, nn
-from bnn._conversion.config import load_config
-from bnn._engine.fold import FoldingWarning
-from bnn._engine.frozen import frozen_draw
-from bnn.bayesianize import bayesianize_
-from bnn.ensemble import Ensemble
-from bnn.files import FileFormatError, load_, load_legacy_, save
-from bnn.global_inducing import register_global_inducing_weights_
-from bnn.objective import ELBO, ELBOResult, kl_divergence
-from bnn.parameters import parameter_count, parameter_groups
-from bnn.prediction import draws, predict, set_sampling_
+if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` and `_MODULES` are the same for Python
+    from bnn import bayesianize as bayesianize
+    from bnn import calibration as calibration
+    from bnn import data as data
+    from bnn import distributions as distributions
+    from bnn import ensemble as ensemble
+    from bnn import estimators as estimators
+    from bnn import evaluation as evaluation
+    from bnn import files as files
+    from bnn import functional as functional
+    from bnn import global_inducing as global_inducing
+    from bnn import likelihoods as likelihoods
+    from bnn import metrics as metrics
+    from bnn import nn as nn
+    from bnn import objective as objective
+    from bnn import parameters as parameters
+    from bnn import plots as plots
+    from bnn import prediction as prediction
+    from bnn import report as report
+    from bnn import train as train
+    from bnn._conversion.config import load_config as load_config
+    from bnn._engine.fold import FoldingWarning as FoldingWarning
+    from bnn._engine.frozen import frozen_draw as frozen_draw
+    from bnn.bayesianize import bayesianize_ as bayesianize_
+    from bnn.ensemble import Ensemble as Ensemble
+    from bnn.estimators import BayesianClassifier as BayesianClassifier
+    from bnn.estimators import BayesianRegressor as BayesianRegressor
+    from bnn.evaluation import Evaluation as Evaluation
+    from bnn.evaluation import evaluate as evaluate
+    from bnn.files import FileFormatError as FileFormatError
+    from bnn.files import load_ as load_
+    from bnn.files import load_legacy_ as load_legacy_
+    from bnn.files import save as save
+    from bnn.global_inducing import register_global_inducing_weights_ as register_global_inducing_weights_
+    from bnn.objective import ELBO as ELBO
+    from bnn.objective import ELBOResult as ELBOResult
+    from bnn.objective import kl_divergence as kl_divergence
+    from bnn.parameters import parameter_count as parameter_count
+    from bnn.parameters import parameter_groups as parameter_groups
+    from bnn.prediction import draws as draws
+    from bnn.prediction import predict as predict
+    from bnn.prediction import set_sampling_ as set_sampling_
+    from bnn.train import History as History
+    from bnn.train import Recipe as Recipe
+    from bnn.train import Schedule as Schedule
+    from bnn.train import fit as fit
+    from bnn.train import refresh_batchnorm_ as refresh_batchnorm_
 
-if TYPE_CHECKING:
-    from bnn import data, metrics, plots, report, train
-    from bnn.estimators import BayesianClassifier, BayesianRegressor
-    from bnn.evaluation import Evaluation, evaluate
-    from bnn.train import History, Recipe, Schedule, fit, refresh_batchnorm_
-
-# Where names of the application live; imported when they are first asked for, so that `import bnn` stays light.
-_LATER = {
-    "data": "bnn.data",
-    "metrics": "bnn.metrics",
-    "plots": "bnn.plots",
-    "report": "bnn.report",
-    "train": "bnn.train",
-    "fit": "bnn.train",
-    "refresh_batchnorm_": "bnn.train",
-    "Schedule": "bnn.train",
-    "History": "bnn.train",
-    "Recipe": "bnn.train",
-    "evaluate": "bnn.evaluation",
-    "Evaluation": "bnn.evaluation",
+# Everything is imported when it is first asked for: `import bnn` loads nothing, and a command shows its help without
+# torch.
+_MODULES = frozenset(
+    {
+        "bayesianize",
+        "calibration",
+        "data",
+        "distributions",
+        "ensemble",
+        "estimators",
+        "evaluation",
+        "files",
+        "functional",
+        "global_inducing",
+        "likelihoods",
+        "metrics",
+        "nn",
+        "objective",
+        "parameters",
+        "plots",
+        "prediction",
+        "report",
+        "train",
+    }
+)
+_NAMES = {
+    "load_config": "bnn._conversion.config",
+    "FoldingWarning": "bnn._engine.fold",
+    "frozen_draw": "bnn._engine.frozen",
+    "bayesianize_": "bnn.bayesianize",
+    "Ensemble": "bnn.ensemble",
     "BayesianClassifier": "bnn.estimators",
     "BayesianRegressor": "bnn.estimators",
+    "Evaluation": "bnn.evaluation",
+    "evaluate": "bnn.evaluation",
+    "FileFormatError": "bnn.files",
+    "load_": "bnn.files",
+    "load_legacy_": "bnn.files",
+    "save": "bnn.files",
+    "register_global_inducing_weights_": "bnn.global_inducing",
+    "ELBO": "bnn.objective",
+    "ELBOResult": "bnn.objective",
+    "kl_divergence": "bnn.objective",
+    "parameter_count": "bnn.parameters",
+    "parameter_groups": "bnn.parameters",
+    "draws": "bnn.prediction",
+    "predict": "bnn.prediction",
+    "set_sampling_": "bnn.prediction",
+    "History": "bnn.train",
+    "Recipe": "bnn.train",
+    "Schedule": "bnn.train",
+    "fit": "bnn.train",
+    "refresh_batchnorm_": "bnn.train",
 }
 
 
 def __getattr__(name: str) -> Any:
+    """The public module or name that is asked for the first time; from then on it is an ordinary attribute."""
     import importlib
 
-    if name not in _LATER:
+    if name in _MODULES:
+        return importlib.import_module(f"bnn.{name}")  # which makes it an attribute
+    if name not in _NAMES:
         raise AttributeError(f"module 'bnn' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
-    return module if _LATER[name] == f"bnn.{name}" else getattr(module, name)
+    value = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_NAMES, *_MODULES} - {"Any", "TYPE_CHECKING"})

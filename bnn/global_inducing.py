@@ -88,7 +88,7 @@ def register_global_inducing_weights_(
 
 def _take_q_(layer: InducingBase) -> dict[str, Any]:
     """Takes the tensors of q(U) off the layer."""
-    u = torch.empty(len(layer.z_row), len(layer.z_col), device="meta")
+    u = torch.empty(0, 0)  # only the names are read; on "meta" torch would load sympy
     names = [*layer.q.start(u), *layer.q.fixed(u)]
     holders = {name: layer._parameters if name in layer._parameters else layer._buffers for name in names}
     return {name: holder.pop(name) for name, holder in holders.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False, none: bool = False) -> None:
@@ -21,7 +20,7 @@ def check_size(name: str, value: Any, *, none: bool = False) -> None:
     """Raises unless `value` is an integer >= 1 (or None with `none`)."""
     if none and value is None:
         return
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer >= 1{' or None' if none else ''}, got {value!r}")
 
 
@@ -41,3 +40,30 @@ def check_number(name: str, value: Any) -> None:
     """Raises unless `value` is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """An integer that is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}; got {value!r}")
+    return int(value)
+
+
+def share(name: str, value: float) -> float:
+    """A number strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, both excluded; got {value!r}")
+    return float(value)
+
+
+def fraction_of(value: Any, what: str) -> float:
+    """`value` as a fraction in [0, 1); None is 0.
+
+    >>> fraction_of(0.2, "test"), fraction_of(None, "test")
+    (0.2, 0.0)
+    """
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{what} must be a fraction from 0 up to 1 (0 or None: no such part), got {value!r}")
+    return float(value)

@@ -16,13 +16,24 @@ def listed(items: Iterable[str], shown: int = 3) -> str:
     return "; ".join([*items[:shown], *([f"and {len(items) - shown} more"] if len(items) > shown else [])])
 
 
-def nearest(name: object, known: Iterable[object], shown: int = 1, cutoff: float = 0.6) -> str:
+def nearest(name: object, known: Iterable[object], shown: int = 1, cutoff: float = 0.6, before: str = "") -> str:
     """A suggestion to put behind an unknown name, or nothing.
+
+    Args:
+        known: the names there are; upper and lower case count as the same.
+        shown: at most so many are suggested.
+        cutoff: how similar they have to be, between 0 and 1.
+        before: what stands before every suggested name, such as its folder.
 
     >>> nearest("difits", ["digits", "cifar10"])
     " (did you mean 'digits'?)"
+    >>> nearest("relu", ["ReLU", "GELU"], shown=2)
+    " (did you mean 'ReLU' or 'GELU'?)"
     >>> nearest("zebra", ["digits", "cifar10"])
     ''
     """
-    close = difflib.get_close_matches(str(name), [str(one) for one in known], n=shown, cutoff=cutoff)
-    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    spelled: dict[str, str] = {}
+    for one in map(str, known):
+        spelled.setdefault(one.lower(), one)
+    close = difflib.get_close_matches(str(name).lower(), spelled, n=shown, cutoff=cutoff)
+    return f" (did you mean {' or '.join(repr(before + spelled[one]) for one in close)}?)" if close else ""

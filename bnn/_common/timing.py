@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bnn._common.checks import whole
+
 
 class Ratio(NamedTuple):
     """A quotient of two times: of their medians, and the lowest and highest of a round."""
@@ -75,8 +77,7 @@ def interleaved(
     if not contestants:
         raise ValueError("there is nothing to time: give at least one contestant, as {'plain': lambda: net(x)}")
     for name, value, least in (("rounds", rounds, 1), ("warmup", warmup, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        whole(name, value, least)
     place = None if device is None else torch.device(device)
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in names}

@@ -7,7 +7,6 @@ with more literal characters). A key that names a container covers every layer b
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 import warnings
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from bnn._common.text import nearest
 from bnn.nn.base import layer_types
 
 Key = Any  # nn.Module | str | int | type[nn.Module]
@@ -121,8 +121,7 @@ class _Tree:
     def no_match(self, key: Key) -> str:
         """The message for a key that names nothing."""
         classes = {type(module).__name__ for module in self.modules}
-        close = difflib.get_close_matches(str(key), [*self.by_name, *classes], n=1) if isinstance(key, str) else []
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        hint = nearest(key, [*self.by_name, *classes]) if isinstance(key, str) else ""
         return (
             f"inference key {_show(key)} matches no module of this network{hint}. Expected a module, a name among "
             f"named_modules(), an index below {len(self.modules)}, a class such as nn.Linear, or a glob as 'layer4.*'"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bnn._common.text import nearest
 from bnn.cli.console import print_json, print_table
-from bnn.cli.mistakes import Mistake, nearest
-from bnn.cli.networks.architecture import MOST, NETS, Architecture, named
-from bnn.cli.networks.counting import Counted, by_layer, count_methods, count_recipe, readable
-from bnn.cli.options import Json
-from bnn.train.outcome import load_run
-from bnn.train.presets import presets
-from bnn.train.recipe import Recipe
+from bnn.cli.mistakes import Mistake
+from bnn.cli.options import MOST, NETS, Json
+
+if TYPE_CHECKING:
+    from bnn.cli.networks.architecture import Architecture
+    from bnn.cli.networks.counting import Counted
 
 Net = Annotated[
     str, typer.Argument(metavar="[NET]", help=f"{', '.join(NETS)}; or a run's folder, a recipe's file, a preset.")
@@ -54,6 +54,9 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Counts the parameters of a network under every method, next to the plain network."""
+    from bnn.cli.networks.architecture import named
+    from bnn.cli.networks.counting import count_methods
+
     shape: dict[str, Any] = {
         "data": data,
         "in_shape": in_shape,
@@ -85,12 +88,16 @@ class Result:
 
     def to_dict(self, layers: bool) -> dict[str, Any]:
         """As JSON."""
+        from bnn.cli.networks.counting import by_layer
+
         about = {"network": self.network.to_dict(), "plain": self.methods[0].plain, "sizes": self.sizes}
         rows = {"methods": [one.to_dict() for one in self.methods]}
         return about | rows | ({"layers": by_layer(self.methods)} if layers else {})
 
     def print(self, layers: bool) -> None:
         """As tables."""
+        from bnn.cli.networks.counting import by_layer
+
         M = f"; U is {self.sizes['rows']} x {self.sizes['cols']}" if "rows" in self.sizes else ""
         rows = [_cells(one.to_dict()) for one in self.methods]
         print_table(["method", "parameters", "of plain", "float32"], rows, title=f"{self.network.title()}{M}")
@@ -106,6 +113,12 @@ class Result:
 
 def _of_recipe(name: str, flags: dict[str, Any], keep: float) -> Result:
     """The counts of a finished run, a recipe in a file, or a preset."""
+    from bnn.cli.networks.architecture import Architecture
+    from bnn.cli.networks.counting import count_recipe
+    from bnn.train.outcome import load_run
+    from bnn.train.presets import presets
+    from bnn.train.recipe import Recipe
+
     given = [f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value is not None]
     known = presets()
     there = os.path.exists(name) or name.endswith((".json", ".toml"))
@@ -127,6 +140,8 @@ def _of_recipe(name: str, flags: dict[str, Any], keep: float) -> Result:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
+    from bnn.cli.networks.counting import readable
+
     if row["parameters"] is None:
         return [row["label"], "-", "-", "-"]
     share = f"{100 * row['ratio']:,.1f} %" if row["ratio"] < 100 else f"{row['ratio']:,.0f} x"

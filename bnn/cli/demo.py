@@ -7,21 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from bnn.cli.comparing import print_comparisons
 from bnn.cli.console import print_json, say
-from bnn.cli.evaluating import FILE, Wanted, evaluate_run
 from bnn.cli.mistakes import Mistake
 from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Seed
-from bnn.evaluation import Evaluation
-from bnn.report import Entry, comparison, read_entry, save_pictures, write
-from bnn.train import Recipe, run_recipe
-from bnn.train.outcome import NET
+
+if TYPE_CHECKING:
+    from bnn.report import Entry
+    from bnn.train import Recipe
 
 # Every method sees the digits 30 times: the Bayesian ones 20 times as a plain network, then 10 times as themselves.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,6 +45,10 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Trains Deterministic, FFG-W, FFG-U and Ensemble-U on digits, compares them and writes a report: two minutes."""
+    from bnn.cli.evaluating import Wanted, evaluate_run
+    from bnn.report import read_entry
+    from bnn.train import run_recipe
+
     if out.is_file():
         raise Mistake(f"{out} is a file; --out names a folder")
     progress = False if quiet else None
@@ -68,6 +69,8 @@ def demo(
 
 def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
     """The recipe of one of the methods."""
+    from bnn.train import Recipe
+
     preset, changes = METHODS[name]
     recipe = Recipe.preset(preset).but(seed=seed, **changes)
     if not quick:
@@ -80,6 +83,10 @@ def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
 
 def measured(folder: Path, quick: bool = False) -> bool:
     """Whether a finished run was evaluated already, as the demo does it, and not trained since."""
+    from bnn.cli.evaluating import FILE
+    from bnn.evaluation import Evaluation
+    from bnn.train.outcome import NET
+
     file = folder / FILE
     if not file.exists() or file.stat().st_mtime < (folder / NET).stat().st_mtime:
         return False
@@ -89,6 +96,9 @@ def measured(folder: Path, quick: bool = False) -> bool:
 
 
 def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
+    from bnn.cli.comparing import print_comparisons
+    from bnn.report import comparison, save_pictures, write
+
     page, plots = out / "report.html", out / "plots"
     write(entries, page, title=TITLE, about=ABOUT)
     files = save_pictures(entries, plots)
@@ -114,6 +124,8 @@ def _tell(quiet: bool, text: str) -> None:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Tensors of 8 x 8 images are so small that two threads would mostly wait for each other."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

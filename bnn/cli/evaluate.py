@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bnn.cli.comparing import print_comparisons
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
 from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
-from bnn.evaluation import Evaluation
-from bnn.report import read_entry
+
+if TYPE_CHECKING:
+    from bnn.evaluation import Evaluation
 
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
 
@@ -49,6 +48,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measures finished runs on their test data, on inputs from elsewhere and under corruptions."""
+    from bnn.cli.comparing import print_comparisons
+    from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
+    from bnn.report import read_entry
+
     wanted = Wanted(
         ood=tuple(ood or ()),
         corruptions=corruptions_of(corruptions or []),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from bnn.cli.mistakes import Mistake, nearest
+from bnn._common.errors import NetworkNeeded
+from bnn._common.text import nearest
+from bnn.cli.mistakes import Mistake
 from bnn.train.outcome import RUN, Outcome, load_run
 
 RECIPE = "recipe.json"
@@ -23,9 +25,7 @@ def finished(folder: str | os.PathLike[str]) -> Outcome:
         raise Mistake(_unfinished(folder))
     try:
         return load_run(folder)
-    except ValueError as error:
-        if "pass net=" not in str(error):
-            raise
+    except NetworkNeeded as error:
         raise Mistake(
             f"{folder} is a run of bnn.fit, which does not know how to build its network: use Python, "
             "bnn.train.load_run(folder, net=...) and bnn.predict"
@@ -46,8 +46,7 @@ def _unfinished(folder: str) -> str:
 def _sibling(folder: str) -> str:
     """A suggestion: the run whose folder beside it has the nearest name."""
     parent, name = os.path.split(os.path.normpath(folder))
-    hint = nearest(name, _runs(parent or os.curdir))
-    return hint.replace("mean '", f"mean '{os.path.join(parent, '')}") if parent else hint
+    return nearest(name, _runs(parent or os.curdir), before=os.path.join(parent, "") if parent else "")
 
 
 def _around(path: str) -> str:

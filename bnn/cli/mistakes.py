@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from bnn._common.errors import DivergenceError
+from bnn._common.text import nearest
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
@@ -18,7 +19,7 @@ TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
 USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
 
 
-# Arguments that messages of the library name, and how to give them here.
+# Arguments that errors of the library carry, and how to give them here.
 FLAGS = {"drop": "--drop COLUMN", "task": "--task", "size": "--image-size"}
 OTHERS = ["categories", "missing", "not_missing", "encoding", "delimiter", "decimal", "skip_corrupt", "layout"]
 FLAGS |= {name: f"--set data.{name}=VALUE" for name in [*OTHERS, "drop_missing_target"]}
@@ -30,8 +31,6 @@ class Mistake(Exception):  # noqa: N818 - not an error of the program
 
 def guarded(command: Callable[[], Any]) -> int:
     """Runs `command`; returns the exit code."""
-    from bnn.train import DivergenceError
-
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _shown  # one line each, without the source
@@ -67,18 +66,9 @@ def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
 def described(error: BaseException) -> str:
     """The message of an error; of one that has none, its name."""
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
-    flags = [flag for name, flag in FLAGS.items() if re.search(rf"\b{name}=", text)]
+    wanted = getattr(error, "arguments", ())
+    flags = [flag for name, flag in FLAGS.items() if name in wanted]
     return f"{text} [on the command line: {', '.join(flags)}]" if flags else text
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to put behind an unknown name, or nothing.
-
-    >>> nearest("difits", ["digits", "cifar10"])
-    " (did you mean 'digits'?)"
-    """
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def one_of(what: str, name: str, known: Iterable[str]) -> str:

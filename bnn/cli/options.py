@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+NETS = ["fcn", "cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]  # `make_network` knows these
+MOST = 10_000_000  # of anything that a network has
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")]

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bnn._common.progress import progress_of
 from bnn._common.text import listed
-from bnn._engine.members import combinations, default_samples
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.draws import whole_draws_
-from bnn.cli.finished import finished
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
-from bnn.cli.predicting.abstain import KINDS, Rule, above, check_thresholds
-from bnn.cli.predicting.answers import Answers, class_answers, real_answers
-from bnn.cli.predicting.coverage import covering, stated
-from bnn.cli.predicting.inputs import Inputs, read_inputs
-from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
-from bnn.evaluation.outputs import Outputs, Predictor
-from bnn.evaluation.progress import progress_of
-from bnn.train.monitor import is_bayesian
-from bnn.train.outcome import Outcome
+
+if TYPE_CHECKING:
+    from bnn.cli.predicting.abstain import Rule
+    from bnn.cli.predicting.answers import Answers
+    from bnn.cli.predicting.inputs import Inputs
+    from bnn.evaluation.outputs import Outputs
+    from bnn.train.outcome import Outcome
 
 SHOWN = 50  # rows of a table on a terminal
 LEVEL = 0.9
@@ -65,6 +61,12 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predicts new inputs with a finished run: a table of answers, each with its uncertainty taken apart."""
+    from bnn.cli.draws import whole_draws_
+    from bnn.cli.finished import finished
+    from bnn.cli.predicting.inputs import read_inputs
+    from bnn.cli.predicting.table_files import checked_file, write_table
+    from bnn.evaluation.outputs import Predictor
+
     _check_abstaining(abstain_above, coverage, by)
     file = None if out is None else checked_file(out, inputs)
     folder, outcome = os.fspath(run), finished(run)
@@ -89,6 +91,8 @@ def predict(
 
 
 def _check_abstaining(abstain_above: float | None, coverage: float | None, by: str | None) -> None:
+    from bnn.cli.predicting.abstain import KINDS, check_thresholds
+
     if abstain_above is not None and coverage is not None:
         raise Mistake("--abstain-above gives the threshold and --coverage looks for one; give one of them, not both")
     check_thresholds(abstain_above, coverage)
@@ -110,6 +114,8 @@ def _check_task(outcome: Outcome, level: float | None, probs: bool) -> None:
 
 def _samples(outcome: Outcome, samples: int | None, by: str | None) -> int | None:
     """The draws to make: 0 runs a plain network as it is."""
+    from bnn.train.monitor import is_bayesian
+
     if not is_bayesian(outcome.net):
         if by == "epistemic":
             raise Mistake(
@@ -123,6 +129,8 @@ def _samples(outcome: Outcome, samples: int | None, by: str | None) -> int | Non
 
 
 def _draws(outcome: Outcome, samples: int | None) -> int:
+    from bnn._engine.members import combinations, default_samples
+
     return default_samples(outcome.net) if samples is None else samples or combinations(outcome.net)
 
 
@@ -136,6 +144,9 @@ def _rule(
     quiet: bool,
 ) -> Rule | None:
     """When to abstain; None: never."""
+    from bnn.cli.predicting.abstain import above
+    from bnn.cli.predicting.coverage import covering, stated
+
     if abstain_above is not None:
         rule, note = above(abstain_above, by, outcome.task, len(outcome.classes))
         if note:
@@ -156,6 +167,8 @@ def _rule(
 def _answers(
     outcome: Outcome, given: Inputs, outputs: Outputs, rule: Rule | None, level: float, probs: bool
 ) -> Answers:
+    from bnn.cli.predicting.answers import class_answers, real_answers
+
     if outcome.task == "classification":
         return class_answers(given, outputs, outcome.classes, rule, probs)
     return real_answers(given, outputs, level, rule)
@@ -176,6 +189,8 @@ def _about(
 
 def _print(answers: Answers, task: str) -> None:
     """A table on terminals; CSV elsewhere, so that `> table.csv` works."""
+    from bnn.cli.predicting.table_files import as_csv
+
     if not sys.stdout.isatty():
         print(as_csv(answers), end="")
         return

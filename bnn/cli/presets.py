@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from bnn._common.text import nearest
 from bnn.cli.console import print_json, print_table
-from bnn.cli.mistakes import Mistake, nearest
+from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json
-from bnn.train.presets import presets as all_presets
 
 
 def presets(
@@ -17,6 +17,8 @@ def presets(
     as_json: Json = False,
 ) -> None:
     """Lists the presets for `train --preset`: the paper's runs and our own."""
+    from bnn.train.presets import presets as all_presets
+
     known = all_presets()
     found = {name: recipe for name, recipe in known.items() if only in name}
     if not found:

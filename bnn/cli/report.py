@@ -8,15 +8,10 @@ from typing import Annotated
 
 import typer
 
-from bnn.cli.comparing import print_comparisons
 from bnn.cli.console import print_json, say
-from bnn.cli.evaluating import FILE, Wanted, evaluate_run
-from bnn.cli.finished import finished
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Runs
-from bnn.report import comparison, grouped, read_entry, save_pictures, write
-from bnn.train.outcome import RUN
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -32,6 +27,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Writes one self-contained HTML page that compares runs; those not evaluated yet are, on their test data."""
+    from bnn.cli.comparing import print_comparisons
+    from bnn.cli.evaluating import FILE, Wanted, evaluate_run
+    from bnn.cli.finished import finished
+    from bnn.report import comparison, grouped, read_entry, save_pictures, write
+
     wanted_formats = [one_of("format", part.strip(), FORMATS) for part in formats.split(",")]
     if out.suffix.lower() not in (".html", ".htm"):
         raise Mistake(f"the page is an .html file, got --out {out}; try --out {out.with_suffix('.html')}")
@@ -66,6 +66,8 @@ def report(
 
 def only_runs(paths: list[Path]) -> list[Path]:
     """Without what is no run at all, with a note, if something is left: `report runs/*` finds other files, too."""
+    from bnn.train.outcome import RUN
+
     held = [path for path in paths if (path / RUN).exists() or (path / "recipe.json").exists()]
     others = [str(path) for path in paths if path.exists() and path not in held]
     if not held or not others:

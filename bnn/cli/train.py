@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from bnn.cli.console import print_json, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet
-from bnn.cli.training.describe import Described, describe
 from bnn.cli.training.flags import Flags
 from bnn.cli.training.methods import METHODS
-from bnn.cli.training.rehearsal import rehearse
-from bnn.cli.training.run_folder import check_folder, is_finished
-from bnn.cli.training.summary import lines, summary
-from bnn.cli.validation import write_validation
-from bnn.evaluation.pieces import Size
-from bnn.train.execute import run_recipe
+
+if TYPE_CHECKING:
+    from bnn.cli.training.describe import Described
+    from bnn.evaluation.pieces import Size
 
 DATA, NETWORK, TRAINING, RUNNING = "The data", "Network and method", "Training", "The run"
 
@@ -96,6 +92,13 @@ def train(
 ) -> None:
     """Trains a network with uncertainty: by a recipe file, a preset or flags. Started again, it goes on."""
     flags = Flags.of(locals() | {"file": None if file is None else os.fspath(file)})
+    from bnn.cli.training.describe import describe
+    from bnn.cli.training.rehearsal import rehearse
+    from bnn.cli.training.run_folder import check_folder, is_finished
+    from bnn.cli.training.summary import lines, summary
+    from bnn.cli.validation import write_validation
+    from bnn.train.execute import run_recipe
+
     place = device_settings(device)
     run = describe(flags)
     size = rehearse(run.recipe, run.data)
@@ -130,6 +133,8 @@ def announce(folder: str, run: Described, size: Size, done: bool) -> None:
 
 def device_settings(device: str | None) -> dict[str, Any]:
     """`--device` as arguments of `bnn.fit`."""
+    import torch
+
     kind, _, index = (device or ("cuda" if torch.cuda.is_available() else "cpu")).partition(":")
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind not in there or (index and not index.isdecimal()):

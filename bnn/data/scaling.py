@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn.data.stored import stored_fields, stored_number
+from bnn._common.records import stored_fields, stored_number
 
 CHUNK = 4096  # images whose sums are taken at once: bounds the memory
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,19 +19,6 @@ class Split:
     train: Tensor
     validation: Tensor
     test: Tensor
-
-
-def fraction_of(value: Any, what: str) -> float:
-    """`value` as a fraction in [0, 1); None is 0.
-
-    >>> fraction_of(0.2, "test"), fraction_of(None, "test")
-    (0.2, 0.0)
-    """
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"{what} must be a fraction from 0 up to 1 (0 or None: no such part), got {value!r}")
-    return float(value)
 
 
 def split(

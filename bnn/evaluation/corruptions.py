@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnn._common.text import nearest
 from bnn.data import CORRUPTIONS, corrupt
 from bnn.data.dataset import Part
 from bnn.evaluation.pieces import Corrupted, Severity, Uncertainty
@@ -55,9 +55,7 @@ def _listed(value: Any) -> list[Any]:
 def _kind(kind: Any) -> str:
     if kind in CORRUPTIONS:
         return str(kind)
-    close = difflib.get_close_matches(str(kind), CORRUPTIONS, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ValueError(f"unknown corruption {kind!r}{hint}; expected some of {list(CORRUPTIONS)}")
+    raise ValueError(f"unknown corruption {kind!r}{nearest(kind, CORRUPTIONS)}; expected some of {list(CORRUPTIONS)}")
 
 
 def _severity(severity: Any) -> int:

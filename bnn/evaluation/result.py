@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bnn._common.atomic import write_atomically
+from bnn._common.records import decoded, encoded
 from bnn.evaluation import table
 from bnn.evaluation.pieces import (
     OOD,
@@ -23,7 +24,6 @@ from bnn.evaluation.pieces import (
     Time,
     Uncertainty,
 )
-from bnn.evaluation.stored import decoded, encoded
 from bnn.evaluation.verdict import verdict
 from bnn.metrics.bootstrap import Interval
 

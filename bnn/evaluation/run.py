@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from bnn._common.checks import whole
+from bnn._common.progress import Advance, progress_of
 from bnn._engine.inputs import check_network
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
@@ -18,10 +20,8 @@ from bnn.evaluation.outputs import Array, Change, Outputs, Predictor
 from bnn.evaluation.pieces import OOD, Corrupted
 from bnn.evaluation.plan import Plan, likelihood_of, plan_of
 from bnn.evaluation.posterior import posterior_of
-from bnn.evaluation.progress import Advance, progress_of
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.size import size_of
-from bnn.metrics.checks import whole
 from bnn.metrics.temperature import BOUNDS
 from bnn.nn.base import BayesianLayer
 

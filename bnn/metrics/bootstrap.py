@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bnn._common.checks import share, whole
 from bnn.metrics.calibration_interval import calibration_interval
-from bnn.metrics.checks import share, to_numpy, whole
+from bnn.metrics.checks import to_numpy
 from bnn.metrics.resampling import RESAMPLED, BinGaps, Floats, Statistic, distributions, on_repeated_rows
 
 

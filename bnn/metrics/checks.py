@@ -88,17 +88,3 @@ def class_labels(labels: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
             f"the first is {array[wrong][0]:g}"
         )
     return array.astype(np.intp)
-
-
-def whole(name: str, value: int, least: int = 1) -> int:
-    """An integer that is at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}; got {value!r}")
-    return int(value)
-
-
-def share(name: str, value: float) -> float:
-    """A number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded; got {value!r}")
-    return float(value)

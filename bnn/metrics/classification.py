@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bnn._common.checks import share, whole
 from bnn.calibration import calibration_curve, expected_calibration_error
-from bnn.metrics.checks import Floats, class_labels, probabilities, share, whole
+from bnn.metrics.checks import Floats, class_labels, probabilities
 from bnn.metrics.resampling import BinGaps, by_counts, mean_of
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # 2.2e-308, the smallest normal number: -log of it is 708.4

@@ -12,7 +12,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bnn.metrics.checks import Floats, numbers, same_shape, share
+from bnn._common.checks import share
+from bnn.metrics.checks import Floats, numbers, same_shape
 from bnn.metrics.regression import expected_distance, log_density, normal_cdf, per_row, scales, with_rows
 
 

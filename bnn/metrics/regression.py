@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from bnn.metrics.checks import Floats, numbers, same_shape, share
+from bnn._common.checks import share
+from bnn.metrics.checks import Floats, numbers, same_shape
 from bnn.metrics.resampling import Statistic, by_counts, mean_of
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

@@ -1,5 +1,6 @@
 """Training: `fit`, recipes and presets, BatchNorm under draws. A loop of your own stays valid without any of it."""
 
+from bnn._common.errors import DivergenceError
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.execute import run_recipe
 from bnn.train.fitting import fit
@@ -7,7 +8,6 @@ from bnn.train.history import History
 from bnn.train.outcome import Outcome, load_run
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
-from bnn.train.run import DivergenceError
 from bnn.train.schedule import Schedule
 
 __all__ = [

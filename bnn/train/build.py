@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from bnn._common.checks import check_size
+from bnn._common.text import nearest
 from bnn.nn.nets import CNN, FCN, make_network
 
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
@@ -35,9 +35,7 @@ def _check_options(kind: str, read: Any, options: dict[str, Any]) -> None:
     known = inspect.signature(read).parameters
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"data: {kind} has no option {name!r}{hint}; it has {list(known)[1:]}")
+            raise ValueError(f"data: {kind} has no option {name!r}{nearest(name, known)}; it has {list(known)[1:]}")
     if kind == "csv" and "target" not in options:
         raise ValueError('data: csv needs "target", the name of the column to predict')
 
@@ -60,9 +58,7 @@ def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features
         return net if len(in_shape) == 1 else nn.Sequential(nn.Flatten(), net)
     if name != "cnn" and name not in RESNETS:
         known = ["fcn", "cnn", *RESNETS]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"unknown network {name!r}{hint}; expected one of {known}")
+        raise ValueError(f"unknown network {name!r}{nearest(name, known)}; expected one of {known}")
     if len(in_shape) != 3:
         raise ValueError(f"a {name} takes images (C, H, W), these inputs are {tuple(in_shape)}: use the network 'fcn'")
     if name == "cnn":

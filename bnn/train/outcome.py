@@ -11,6 +11,7 @@ from torch import nn
 
 from bnn import likelihoods
 from bnn._common.atomic import write_atomically
+from bnn._common.errors import NetworkNeeded
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.preparation import preparation
 from bnn.ensemble import Ensemble
@@ -97,7 +98,7 @@ def load_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ou
         raise FileFormatError(f"{path} cannot be read: {error}") from error
     if net is None:
         if recipe is None:
-            raise ValueError(
+            raise NetworkNeeded(
                 f"{path} is of bnn.fit, which does not know how to build the network: pass net=, a plain one"
             )
         net = build_net(recipe.net, outcome["in_shape"], outcome["out_features"])

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bnn._common.extras import need
+from bnn._common.progress import rich_bar
 
 SHOWN = (
     "data",
@@ -95,8 +96,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _rich_bar() -> Any:
-    rich, console = need("rich.progress", "train"), need("rich.console", "train")
-    column = need("rich.table", "train").Column
+    rich, column = need("rich.progress", "train"), need("rich.table", "train").Column
 
     def fixed(width: int) -> Any:
         return column(no_wrap=True, min_width=width)
@@ -109,4 +109,4 @@ def _rich_bar() -> Any:
             "left  {task.fields[numbers]}", table_column=column(no_wrap=True, overflow="ellipsis", ratio=1)
         ),
     )
-    return rich.Progress(*columns, console=console.Console(stderr=True), expand=True)
+    return rich_bar(*columns, expand=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnn._common.checks import check_bool, check_positive, check_size
 from bnn._common.extras import need
+from bnn._common.text import nearest
 from bnn.nn.base import families
 from bnn.train.schedule import Schedule
 
@@ -89,7 +89,7 @@ class Recipe:
         inference = self.method.get("inference")
         known = [PLAIN, *families()]
         if isinstance(inference, str) and inference.lower() not in known:
-            raise ValueError(f"unknown inference {inference!r}{_nearest(inference, known)}; expected one of {known}")
+            raise ValueError(f"unknown inference {inference!r}{nearest(inference, known)}; expected one of {known}")
         if not isinstance(inference, str | Mapping):
             raise ValueError(f"method must have an inference, as {_EXAMPLES['method']}; got {self.method}")
         if inference == PLAIN and len(self.method) > 1:
@@ -156,7 +156,7 @@ class Recipe:
         """A recipe of the paper or of ours, by its name; `bnn.train.presets()` lists them."""
         known = importlib.import_module("bnn.train.presets").presets()
         if name not in known:
-            raise ValueError(f"unknown preset {name!r}{_nearest(name, list(known))}; presets() lists all {len(known)}")
+            raise ValueError(f"unknown preset {name!r}{nearest(name, known)}; presets() lists all {len(known)}")
         return known[name]
 
 
@@ -171,12 +171,7 @@ def _check_names(values: Mapping[str, Any]) -> None:
     known = [one.name for one in fields(Recipe)]
     for name in values:
         if name not in known:
-            raise TypeError(f"unknown field {name!r}{_nearest(name, known)}; a recipe has {known}")
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+            raise TypeError(f"unknown field {name!r}{nearest(name, known)}; a recipe has {known}")
 
 
 def _from_here(values: Any, folder: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._common.errors import DivergenceError
 from bnn._engine.fold import Statistics
 from bnn.ensemble import Ensemble
 from bnn.files import save
@@ -32,10 +33,6 @@ from bnn.train.tally import Tally
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
-
-
-class DivergenceError(ArithmeticError):
-    """The loss or its gradient is no longer a finite number; the parameters are those before that step."""
 
 
 class Objective(nn.Module):

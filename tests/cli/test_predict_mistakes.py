@@ -87,7 +87,7 @@ def test_a_failed_prediction_leaves_the_old_table(place: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hight,kind\n1,a\n", "rows.csv: no column 'height'; its columns are 'hight'; 'kind'; did you mean 'hight'?"),
+        ("hight,kind\n1,a\n", "rows.csv: no column 'height'; its columns are 'hight'; 'kind' (did you mean 'hight'?)"),
         ("", "is empty; its first line must name the columns"),
         ("height,kind\n", "has a line of names and no rows below it"),
         ("height,kind\n1,a,2\n", "rows.csv, line 2 has 3 cells, the line of names has 2"),

@@ -17,7 +17,7 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
+# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> ... -> _common
 ROOMS = [
     ["_common"],
     ["functional"],
@@ -62,11 +62,39 @@ def level(name: str) -> int:
     return LEVELS.get(parts[1], OTHERS) if len(parts) > 1 else len(ROOMS)  # bnn/__init__.py may import all
 
 
-@pytest.mark.parametrize("name", list(SOURCES))
-def test_imports_point_one_way(name: str) -> None:
-    ours = [other for other in imported(name) if other.split(".")[0] == "bnn"]
-    wrong = [other for other in ours if level(other) > level(name)]
-    assert not wrong, f"{name} imports {wrong} from further up"
+def ours(name: str) -> set[str]:
+    """Our modules that module `name` imports."""
+    return {other for other in imported(name) if other.split(".")[0] == "bnn"}
+
+
+def others(name: str) -> set[str]:
+    """The packages of others that module `name` imports."""
+    return {other.split(".")[0] for other in imported(name)} - {*sys.stdlib_module_names, "bnn"}
+
+
+def below(room: str) -> list[str]:
+    """The modules of a room."""
+    return [name for name in SOURCES if f"{name}.".startswith(f"bnn.{room}.")]
+
+
+def test_imports_point_one_way() -> None:
+    wrong = {name: [other for other in ours(name) if level(other) > level(name)] for name in SOURCES}
+    assert not {name: found for name, found in wrong.items() if found}
+
+
+def test_helpers_import_no_torch() -> None:
+    """Messages, checks and records serve the command line, too, which shows its help without torch."""
+    timing = "bnn._common.timing"  # waits for devices
+    assert {name: others(name) for name in below("_common") if name != timing and others(name) - {"rich"}} == {}
+    assert others(timing) == {"torch"}
+    assert {name for name in below("_common") if not ours(name) <= set(below("_common"))} == set()
+
+
+def test_one_of_each_helper() -> None:
+    """Suggestions, locks and bars are made in `bnn._common` alone."""
+    for module in ("difflib", "fcntl", "rich.progress"):
+        used = {name for name in SOURCES if module in imported(name)}
+        assert not used - set(below("_common")), module
 
 
 def test_imports_have_no_cycle() -> None:
@@ -93,11 +121,10 @@ def of_the_engine(name: str) -> set[str]:
     return {other.split(".")[2] for other in imported(f"bnn._engine.{name}") if other.startswith("bnn._engine.")}
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("bnn._engine")])
-def test_the_engine_knows_no_layer(name: str) -> None:
-    ours = {other for other in imported(name) if other.split(".")[0] == "bnn"}
-    assert all(other.split(".")[1:2] in (["_engine"], ["functional"]) for other in ours), ours
-    assert {other.split(".")[0] for other in imported(name)} - set(sys.stdlib_module_names) <= {"torch", "bnn"}
+def test_the_engine_knows_no_layer() -> None:
+    known = {*below("_engine"), *below("functional")}
+    assert {name: found for name in below("_engine") if (found := ours(name) - known)} == {}
+    assert {name: found for name in below("_engine") if (found := others(name) - {"torch"})} == {}
 
 
 def test_a_forward_has_a_draw_which_has_a_call() -> None:
@@ -110,17 +137,15 @@ def test_a_forward_has_a_draw_which_has_a_call() -> None:
         assert not of_the_engine(alone), alone
 
 
-@pytest.mark.parametrize("folder", ["examples", "configs"])
-def test_the_engine_is_private(folder: str) -> None:
-    files = [path for kind in ("*.py", "*.md", "*.toml") for path in (PACKAGE.parent / folder).rglob(kind)]
+def test_the_engine_is_private() -> None:
+    folders = [PACKAGE.parent / folder for folder in ("examples", "configs")]
+    files = [path for folder in folders for kind in ("*.py", "*.md", "*.toml") for path in folder.rglob(kind)]
     assert not [path.name for path in files if "_engine" in path.read_text()]
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("bnn.functional")])
-def test_functional_imports_only_torch(name: str) -> None:
-    tops = {other.split(".")[0] for other in imported(name)}
-    assert tops - set(sys.stdlib_module_names) <= {"torch", "bnn"}
-    assert all(other.startswith("bnn.functional") for other in imported(name) if other.split(".")[0] == "bnn")
+def test_functional_imports_only_torch() -> None:
+    rooms = set(below("functional"))
+    assert {name: found for name in rooms if (found := others(name) - {"torch"} | ours(name) - rooms)} == {}
 
 
 def test_no_family_and_no_layer_type_knows_another() -> None:
@@ -132,51 +157,140 @@ def test_no_family_and_no_layer_type_knows_another() -> None:
     assert joining == {"bnn.nn.pairings"}
 
 
-@pytest.mark.parametrize("name", list(SOURCES))
-def test_sources_keep_off(name: str) -> None:
+def kept_off(name: str) -> Iterator[str]:
+    """What module `name` uses and no module should."""
     tree = ast.parse(SOURCES[name].read_text())
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert "__subclasses__" not in attributes  # joining is one visible line in pairings
-    assert "pickle" not in {other.split(".")[0] for other in imported(name)}
+    yield from attributes & {"__subclasses__"}  # joining is one visible line in pairings
+    yield from {"pickle"} & {other.split(".")[0] for other in imported(name)}
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert not calls & {"torch.load", "torch.save", "eval", "exec"}
+    yield from calls & {"torch.load", "torch.save", "eval", "exec"}
 
 
-IN_A_NEW_PROCESS = """
+def test_sources_keep_off() -> None:
+    assert {name: found for name in SOURCES if (found := list(kept_off(name)))} == {}
+
+
+def in_a_new_process(code: str, *args: str) -> Any:
+    """What `code` prints as JSON in its last line; a warning is an error."""
+    command = [sys.executable, "-W", "error", "-c", code, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+IMPORTING = """
+import json, sys
+before = set(sys.modules)
+import bnn
+dir(bnn)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_import_bnn_loads_nothing() -> None:
+    assert [name for name in in_a_new_process(IMPORTING) if name.split(".")[0] not in sys.stdlib_module_names] == [
+        "bnn"
+    ]
+
+
+# Sees every name of the library below the application, converts, predicts, and takes a step without an optimiser.
+USING = """
 import json, sys, numpy, torch, torch.distributions, safetensors, safetensors.torch
 torch.manual_seed(0)
 before, state = set(sys.modules), torch.get_rng_state()
 import bnn
-new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
+bnn.nn.FFGLinear, bnn.distributions.MatrixNormal, bnn.calibration.calibration_curve, bnn.functional
+bnn.bayesianize.bayesian_from_template, bnn.Ensemble, bnn.ELBO, bnn.save, bnn.load_config, bnn.likelihoods
 same = torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
 same = same and torch.get_default_dtype() == torch.float32
-print(json.dumps({"new": new, "all": sorted({name.split(".")[0] for name in sys.modules}), "same": same}))
+for options in ({"inference": "ffg"}, {"inference": "fcg"}, {"inference": "inducing"}, {"global": True}):
+    last = torch.nn.Linear(16, 8), torch.nn.Linear(8, 3)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), *last)
+    of_all = options.pop("global", False)
+    bnn.bayesianize_(net, **options or {"inference": "inducing", "inducing_rows": 3, "inducing_cols": 3})
+    if of_all:
+        bnn.register_global_inducing_weights_(net, 2, 2)
+    x, y = torch.randn(5, 1, 4, 4), torch.zeros(5, dtype=torch.long)
+    bnn.predict(net, x, samples=3)
+    bnn.predict(net, x, samples=3, batch_size=2)
+    bnn.ELBO(net, 5, bnn.likelihoods.Categorical(), samples=2)(x, y).loss.backward()
+    with bnn.frozen_draw(net):
+        net(x)
+print(json.dumps({"new": sorted(set(sys.modules) - before), "all": sorted(sys.modules), "same": same}))
 """
 
 
 @pytest.fixture(scope="module")
-def after_import() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    result: dict[str, Any] = json.loads(done.stdout)
+def after_use() -> dict[str, Any]:
+    result: dict[str, Any] = in_a_new_process(USING)
     return result
 
 
-def test_import_bnn_loads_torch_numpy_and_safetensors_only(after_import: dict[str, Any]) -> None:
-    third_party = set(after_import["new"]) - set(sys.stdlib_module_names) - {"bnn"}
+def tops(names: list[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def test_a_first_use_loads_torch_numpy_and_safetensors_only(after_use: dict[str, Any]) -> None:
+    third_party = tops(after_use["new"]) - set(sys.stdlib_module_names) - {"bnn"}
     assert third_party <= {"torch", "numpy", "safetensors", "typing_extensions"}
 
 
-def test_import_bnn_loads_nothing_heavy(after_import: dict[str, Any]) -> None:
+def test_a_first_use_loads_nothing_heavy(after_use: dict[str, Any]) -> None:
     heavy = "sklearn matplotlib pandas scipy torchmetrics lightning pytorch_lightning accelerate transformers pyro"
     heavy += " torchvision typer rich click PIL hypothesis pytest tensorboard tomli"  # not tqdm: torch itself loads it
-    assert not set(heavy.split()) & set(after_import["all"])
+    assert not set(heavy.split()) & tops(after_use["all"])
 
 
-def test_import_bnn_changes_no_global_state(after_import: dict[str, Any]) -> None:
-    assert after_import["same"]
+def test_a_first_use_does_not_load_the_compiler(after_use: dict[str, Any]) -> None:
+    """They cost as much as torch itself. An optimiser of torch loads them when it is made, whatever we do."""
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(after_use["all"])
+
+
+def test_a_first_use_loads_no_application(after_use: dict[str, Any]) -> None:
+    rooms = {name.split(".")[1] for name in after_use["all"] if name.startswith("bnn.")}
+    assert not rooms & {"data", "plots", "train", "evaluation", "report", "estimators", "lightning", "cli"}
+
+
+def test_import_bnn_changes_no_global_state(after_use: dict[str, Any]) -> None:
+    assert after_use["same"]
+
+
+COMMAND = """
+import json, sys
+from bnn.cli.app import run
+code = run(sys.argv[1:])
+print(json.dumps({"code": code, "loaded": sorted(sys.modules)}))
+"""
+COMMANDS = ["demo", "train", "presets", "evaluate", "predict", "report", "count", "bench"]
+
+
+def test_help_and_mistyped_commands_load_no_torch() -> None:
+    """Nor anything else that is slow: help comes at once."""
+    wrong = [[name, "--no-such-option"] for name in COMMANDS]
+    for args in ([], ["--help"], ["--version"], ["nonsense"], *([name, "--help"] for name in COMMANDS), *wrong):
+        found = in_a_new_process(COMMAND, *args)
+        heavy = {"torch", "numpy", "safetensors", "scipy", "matplotlib", "lightning", "sklearn", "jinja2", "PIL"}
+        assert not heavy & set(found["loaded"]), args
+        assert found["code"] == (2 if not args or ("--help" not in args and "--version" not in args) else 0), args
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    """The table that Python reads and the imports that type checkers read say the same, and `dir` shows all."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert typed == {**bnn._NAMES, **dict.fromkeys(bnn._MODULES, "bnn")}
+    assert set(typed) <= set(dir(bnn))
+    for name, module in bnn._NAMES.items():
+        assert getattr(bnn, name) is getattr(sys.modules[module], name)
+    for name in bnn._MODULES:
+        assert getattr(bnn, name) is sys.modules[f"bnn.{name}"]
+    with pytest.raises(AttributeError, match="module 'bnn' has no attribute 'bayesianise_'"):
+        bnn.bayesianise_  # noqa: B018
+    assert not hasattr(bnn, "cli") or "bnn.cli" in sys.modules
 
 
 def test_the_package_is_typed() -> None:

@@ -79,7 +79,7 @@ def test_digits_need_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, meant: str) -> None:
     with pytest.raises(
-        ValueError, match=f"unknown data set {name!r}; did you mean .*{meant}.*The names are digits, mni"
+        ValueError, match=rf"unknown data set {name!r} \(did you mean .*{meant}.*The names are digits, mni"
     ):
         bnn.data.load(name)
 

@@ -350,7 +350,7 @@ def test_too_few_sizes(sizes: list[int]) -> None:
         CNN([3, 4], sizes)
 
 
-@pytest.mark.parametrize(("name", "hint"), [("Relu", "perhaps one of .*'ReLU'"), ("functional", "torch.nn")])
+@pytest.mark.parametrize(("name", "hint"), [("Relu", "did you mean .*'ReLU'"), ("functional", "torch.nn")])
 def test_unknown_nonlinearity(name: str, hint: str) -> None:
     with pytest.raises(ValueError, match=f"unknown nonlinearity '{name}'; expected .*{hint}"):
         FCN([3, 2], name)

@@ -11,15 +11,13 @@ from torch import nn
 
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.shapes import shape_of
+from bnn.cli.options import MOST, NETS
 from bnn.data import names as data_names
 from bnn.ensemble import Ensemble
-from bnn.nn.nets.factory import NETWORKS
 from bnn.train.build import build_net
 from bnn.train.recipe import Recipe
 
-NETS = list(NETWORKS)
 IN_SHAPE, CLASSES = "3,32,32", 10  # CIFAR-10, the paper's
-MOST = 10_000_000  # of anything that a network has
 SMALL = 64  # pixels a side, up to which images count as small
 FOR = {"hidden": ("fcn", "cnn"), "channels": ("cnn",), "small_images": tuple(n for n in NETS if n.startswith("resnet"))}
 

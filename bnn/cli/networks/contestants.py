@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from bnn.bayesianize import bayesianize_
 from bnn.cli.mistakes import one_of
-from bnn.nn.families.inducing import InducingBase
-from bnn.prediction import predict
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 PLAIN = "plain"
 LAMDA = {"init_lamda": 0.03, "max_lamda": 0.03}  # the paper's cap for FFG-U
@@ -38,6 +35,8 @@ def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[st
     Inducing weights start at random, at the scale of ordinary weights: a projection of large layers takes minutes, and
     the time of a draw depends on sizes, not on values.
     """
+    from bnn.bayesianize import bayesianize_
+
     start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper", "sqrt_width_scaling": True}
     found = {}
     for method in methods:
@@ -62,6 +61,8 @@ def contestants(
     plain: nn.Module, nets: dict[str, nn.Module], x: Tensor, draws: int, likelihood: Any = "categorical"
 ) -> dict[str, Callable[[], Any]]:
     """Functions that make K = `draws` passes, or draws, at the inputs x (N, ...); the plain network comes first."""
+    from bnn.prediction import predict
+
     runs: dict[str, Callable[[], Any]] = {PLAIN: lambda: plain_passes(plain, x, draws)}
     for method, net in nets.items():
         if method == "paper":
@@ -73,6 +74,8 @@ def contestants(
 
 def plain_passes(net: nn.Module, x: Tensor, draws: int) -> None:
     """K passes of a network, one after the other."""
+    import torch
+
     with torch.no_grad():
         for _ in range(draws):
             net(x)
@@ -80,6 +83,10 @@ def plain_passes(net: nn.Module, x: Tensor, draws: int) -> None:
 
 def papers_way(net: nn.Module, x: Tensor, draws: int) -> None:
     """K passes in a loop; each factorises every layer anew and builds all of its weights."""
+    import torch
+
+    from bnn.nn.families.inducing import InducingBase
+
     layers = [module for module in net.modules() if isinstance(module, InducingBase)]
     with torch.no_grad():
         for _ in range(draws):

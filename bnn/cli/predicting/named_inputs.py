@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bnn.cli.mistakes import Mistake, nearest
+from bnn._common.text import nearest
+from bnn.cli.mistakes import Mistake
 from bnn.data.dataset import Part
 from bnn.data.image_folders.image_files import is_image
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from bnn.cli.mistakes import Mistake, nearest, one_of
+from bnn._common.text import nearest
+from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
 from bnn.cli.training.flags import Flags

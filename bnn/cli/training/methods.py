@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bnn.cli.mistakes import one_of
-from bnn.train.recipe import PLAIN
+
+PLAIN = "deterministic"  # bnn.train.recipe has it, too; from there it would come with torch
 
 
 @dataclass(frozen=True)

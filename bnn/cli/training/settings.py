@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from bnn.cli.mistakes import Mistake, nearest
+from bnn._common.text import nearest
+from bnn.cli.mistakes import Mistake
 from bnn.nn.nets import CNN, FCN, ResNet
 from bnn.train.recipe import Recipe
 from bnn.train.schedule import Schedule

@@ -6,8 +6,9 @@ import os
 import warnings
 from typing import Any
 
+from bnn._common.text import nearest
 from bnn.cli.console import say
-from bnn.cli.mistakes import Mistake, nearest, one_of
+from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.architecture import SMALL, whole_numbers
 from bnn.cli.training.flags import Flags, option
 from bnn.data import names
@@ -87,8 +88,7 @@ def _beside(path: str) -> str:
     """A suggestion: what lies in the same folder and has the nearest name."""
     folder, name = os.path.split(path.rstrip("/"))
     there = os.listdir(folder or os.curdir) if os.path.isdir(folder or os.curdir) else []
-    hint = nearest(name, there)
-    return hint.replace("mean '", f"mean '{os.path.join(folder, '')}") if folder else hint
+    return nearest(name, there, before=os.path.join(folder, "") if folder else "")
 
 
 def _options(flags: Flags) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.records import stored_fields, stored_number
 from bnn.data.array_sets.array_files import Array, array_of, first_bad
 from bnn.data.scaling import ImageScaling
-from bnn.data.stored import stored_fields, stored_number
 
 LAYOUTS = ["NCHW", "NHWC", "NHW"]
 CHANNELS = (1, 3)  # that an image may have where the layout is not given

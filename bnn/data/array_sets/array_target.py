@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn._common.text import listed
+from bnn._common.text import listed, nearest
 from bnn.data.array_sets.array_files import Array
 from bnn.data.array_sets.array_preparation import refuse_bad
 from bnn.data.dataset import TASKS, TargetScale, Task
-from bnn.data.tables.rows import nearest
 
 FEW = 20  # different whole numbers that are classes however few rows there are
 
@@ -40,7 +39,7 @@ class ArrayTarget:
             if value not in positions:
                 raise ValueError(
                     f"{what}[{row}] is {value!r}, which is none of the classes "
-                    f"{listed(map(repr, self.values), 10)}{nearest(str(value), map(str, self.values))}"
+                    f"{listed(map(repr, self.values), 10)}{nearest(value, self.values)}"
                 )
         return torch.tensor([positions[value] for value in names])
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from bnn._common.checks import fraction_of
 from bnn.data.array_sets.array_files import Array, array_names, array_of
 from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs, channels_first, image_layout, refuse_bad
 from bnn.data.array_sets.array_target import ArrayTarget, find_array_target, learned_scale
 from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.scaling import ImageScaling
-from bnn.data.split import fraction_of, split
+from bnn.data.split import split
 
 
 def arrays(

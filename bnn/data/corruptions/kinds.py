@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from bnn._common.text import nearest
 
 from .blur import defocus_blur, glass_blur, motion_blur, zoom_blur
 from .digital import contrast, elastic_transform, jpeg_compression, pixelate
@@ -74,9 +75,9 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, *, start: i
 
 def _check(images: Tensor, kind: str, severity: int, seed: int, start: int) -> None:
     if kind not in _FUNCTIONS:
-        close = difflib.get_close_matches(str(kind), CORRUPTIONS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"unknown corruption {kind!r}{hint}; expected one of {list(CORRUPTIONS)}")
+        raise ValueError(
+            f"unknown corruption {kind!r}{nearest(kind, CORRUPTIONS)}; expected one of {list(CORRUPTIONS)}"
+        )
     if not isinstance(severity, int | np.integer) or isinstance(severity, bool) or not 1 <= severity <= 5:
         raise ValueError(f"severity must be an integer from 1 to 5, got {severity!r}")
     for name, value in (("seed", seed), ("start", start)):

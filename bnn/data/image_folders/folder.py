@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from bnn._common.checks import fraction_of
 from bnn._common.extras import need
 from bnn._common.text import listed
 from bnn.data.augment import Augment
@@ -21,7 +22,7 @@ from bnn.data.image_folders.folder_preparation import FolderPreparation, checked
 from bnn.data.image_folders.image_files import Header, ImageFileError, decode, header
 from bnn.data.image_folders.memory import check_memory
 from bnn.data.scaling import ImageScaling
-from bnn.data.split import fraction_of, split
+from bnn.data.split import split
 
 MANY = 1000  # images from which on progress is shown
 

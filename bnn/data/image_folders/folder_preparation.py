@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bnn._common.records import stored_fields
 from bnn.data.image_folders.image_files import decode, files_below, header
 from bnn.data.scaling import ImageScaling
-from bnn.data.stored import stored_fields
 
 Path = str | os.PathLike[str]
 

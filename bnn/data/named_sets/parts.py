@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from bnn._common.text import nearest
 from bnn.data.dataset import Part
 from bnn.data.named_sets.digits import FILE
 from bnn.data.named_sets.formats import Stack, check
@@ -72,10 +72,9 @@ def check_name(name: Any) -> None:
     if name in names():
         return
     key = str(name).lower().replace("-", "_")
-    near = difflib.get_close_matches(key, names(), n=3, cutoff=0.5)
-    near += [one for one in names() if key and one.endswith(f"/{key}") and one not in near]
-    meant = f"; did you mean {' or '.join(repr(one) for one in near)}?" if near else "."
-    raise ValueError(f"unknown data set {name!r}{meant} The names are {', '.join(names())}")
+    raise ValueError(
+        f"unknown data set {name!r}{nearest(key, names(), shown=3, cutoff=0.5)}. The names are {', '.join(names())}"
+    )
 
 
 def check_count(first: Any) -> int | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bnn._common.records import stored_fields, stored_number
 from bnn._common.text import listed
-from bnn.data.stored import stored_fields, stored_number
 from bnn.data.tables.rows import Cell, Rows, is_missing
 
 UNKNOWN = ["warn", "error"]

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from bnn._common.checks import fraction_of
 from bnn.data.dataset import Data, Part, TargetScale, Task
-from bnn.data.split import Split, fraction_of, split
+from bnn.data.split import Split, split
 from bnn.data.tables.column_kinds import column_kind, with_numbers
 from bnn.data.tables.columns import Column
 from bnn.data.tables.csv_target import Target, find_target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import os
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bnn._common.text import listed
+from bnn._common.text import listed, nearest
 
 MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none", "?")  # compared without case
 Cell = str | float
@@ -75,16 +74,6 @@ class Rows:
                 f"{self.source}: no column {listed(map(repr, absent))}; its columns are "
                 f"{listed(map(repr, self.columns), 20)}{nearest(absent[0], self.columns)}{hint}"
             )
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A suggestion to end an error with, or nothing.
-
-    >>> nearest("prize", ["price", "size"])
-    "; did you mean 'price'?"
-    """
-    close = difflib.get_close_matches(str(name), [str(one) for one in names], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def number(cell: Cell, decimal: str = ".") -> float | None:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.records import stored_fields
 from bnn._common.text import listed
-from bnn.data.stored import stored_fields
 from bnn.data.tables.column_kinds import learned_column
 from bnn.data.tables.columns import UNKNOWN, Column, NumberColumn, column_from_dict
 from bnn.data.tables.rows import Rows, is_path, missing_words, rows_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
+
+from bnn._common.text import nearest
 
 Nonlinearity = str | Callable[[], nn.Module]
 
@@ -33,9 +34,7 @@ def nonlinearity_class(nonlinearity: Nonlinearity) -> Callable[[], nn.Module]:
     found = getattr(nn, nonlinearity, None)
     if isinstance(found, type) and issubclass(found, nn.Module):
         return found
-    similar = {name.lower(): name for name in dir(nn) if name[0].isupper()}
-    close = [similar[name] for name in get_close_matches(nonlinearity.lower(), similar, n=3)]
-    hint = f", perhaps one of {close}" if close else ", such as 'ReLU'"
+    hint = nearest(nonlinearity, [name for name in dir(nn) if name[0].isupper()], shown=3) or ", such as 'ReLU'"
     raise ValueError(f"unknown nonlinearity {nonlinearity!r}; expected the name of a module class in torch.nn{hint}")
 
 
