@@ -107,7 +107,7 @@ def test_mistakes() -> None:
     with pytest.raises(ValueError, match="nothing to time: give at least one contestant"):
         interleaved({})
     for name, value in (("rounds", 0), ("rounds", True), ("rounds", 2.0), ("warmup", -1)):
-        with pytest.raises(ValueError, match=f"{name} must be a whole number of at least"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer >="):
             interleaved({"a": int}, **{name: value})  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 
 
@@ -50,9 +51,10 @@ def split(
     if sum(sizes) > len(free):
         hint = f" with {len(kept)} classes (each keeps one for training)" if labels is not None else ""
         fewer = "; for real targets say task='regression'" if labels is not None else ""
-        raise ValueError(
+        raise ArgumentError(
             f"{name}: {count} inputs{hint} are too few to set {sum(sizes)} aside; "
-            f"give a smaller test= and validation= (None: no such part){fewer}"
+            f"give a smaller test= and validation= (None: no such part){fewer}",
+            *(() if labels is None else ("task",)),
         )
     if labels is not None and any(sizes):
         _warn_alone(labels, classes, name)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from bnn._common.lock import held
 from bnn.train.checkpoint import previous
 
 CHECKPOINT, BEST, NET = "checkpoint.safetensors", "best.safetensors", "net.safetensors"
@@ -57,6 +58,8 @@ class RunFolder:
         """Says what to do when the disk is full."""
         try:
             yield
+        except BlockingIOError:
+            raise
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             raise OSError(
@@ -71,46 +74,12 @@ class RunFolder:
         if self.root is None or not self.fabric.is_global_zero:
             yield
             return
-        with self.writing():
-            file = open(self.path(".lock"), "a")  # noqa: SIM115 (closed below)
-        with file:
+        with contextlib.ExitStack() as stack:
             try:
-                _lock(file)
-                _LOCKED.add(file)
+                with self.writing():
+                    stack.enter_context(held(self.path(".lock")))
             except BlockingIOError:
                 raise RuntimeError(
                     f"another run is going on in {self.root}: wait for it, or use another folder"
                 ) from None
-            try:
-                yield
-            finally:
-                _LOCKED.discard(file)
-
-
-_LOCKED: set[Any] = set()  # files whose lock this process has
-
-
-def _let_go() -> None:
-    """In a child, such as a loader's worker: a lock is its parent's alone, or it would outlive a killed parent."""
-    for file in _LOCKED:
-        with contextlib.suppress(OSError):
-            os.close(file.fileno())
-    _LOCKED.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
-
-
-def _lock(file: Any) -> None:
-    """Takes the lock of an open file; BlockingIOError if somebody else has it. Where there are no locks, nothing."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks
-        return
+            yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import pathlib
 import re
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 import typer.main
 
+import bnn
+from bnn._common.errors import ArgumentError
 from bnn.cli import app as application
 from bnn.cli import mistakes
 from bnn.cli.app import app, run
@@ -111,10 +114,39 @@ def test_how_commands_end(error: BaseException, code: int, text: str, capsys: py
 
 def test_hints_of_the_library_come_with_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> None:
-        raise ValueError("leave it out with drop=['id'], or try encoding='cp1252'")
+        raise ArgumentError("leave it out with drop=['id'], or try encoding='cp1252'", "drop", "encoding")
 
     assert mistakes.guarded(command) == 2
     assert "[on the command line: --drop COLUMN, --set data.encoding=VALUE]" in capsys.readouterr().err
+
+
+def unsaid(raised: ast.Call) -> list[str]:
+    """Arguments that the message of an error tells people to give, and that the error does not carry."""
+    message, *fields = ([part.value for part in ast.walk(one) if isinstance(part, ast.Constant)] for one in raised.args)
+    carried = {value for values in fields for value in values}
+    named = {name for name in mistakes.FLAGS for text in message if re.search(rf"\b{name}=", str(text))}
+    return sorted(named - carried)
+
+
+def test_errors_about_data_carry_the_arguments_they_name() -> None:
+    """Or the command line could not say which flag would help."""
+    found = {}
+    for path in pathlib.Path(bnn.data.__file__).parent.rglob("*.py"):
+        raised = [node.exc for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise)]
+        calls = [one for one in raised if isinstance(one, ast.Call) and one.args]
+        wrong = [(one.lineno, unsaid(one)) for one in calls if ast.unparse(one.func) != "MemoryError"]
+        found[path.name] = [one for one in wrong if one[1]]
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+def test_a_column_that_should_be_left_out_comes_with_the_flag(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "\n".join(f"name{i},{i % 3},{i % 2}" for i in range(60))
+    (tmp_path / "rows.csv").write_text(f"who,x,y\n{rows}\n")
+    assert run(["train", "--data", str(tmp_path / "rows.csv"), "--target", "y"]) == 2
+    assert "drop=['who']" in (said := capsys.readouterr().err)
+    assert "[on the command line: --drop COLUMN, --set data.categories=VALUE]" in said
 
 
 @pytest.mark.slow

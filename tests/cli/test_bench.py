@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from bnn import prediction
 from bnn._common import timing
 from bnn.cli import bench as command
 from bnn.cli.app import run
@@ -77,13 +78,13 @@ def test_the_papers_way_builds_every_weight_and_factorises_in_every_pass(monkeyp
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "paper"])
 def test_the_others_are_predictions_with_k_draws(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     seen: list[Any] = []
-    real = module.predict
+    real = prediction.predict
 
     def predict(*args: Any, **options: Any) -> Any:
         seen.append(real(*args, **options, keep_samples=True))
         return seen[-1]
 
-    monkeypatch.setattr(module, "predict", predict)
+    monkeypatch.setattr(prediction, "predict", predict)
     plain = FCN([4, 6, 3])
     nets = twins(plain, [method], 2, 2)
     contestants(plain, nets, torch.randn(2, 4), draws=5)[method]()
@@ -204,7 +205,7 @@ def test_the_seed_decides_networks_and_inputs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(command, "contestants", lambda plain, nets, x, *_: seen.append(plain(x)) or {"plain": int})  # type: ignore[func-returns-value]
+    monkeypatch.setattr(module, "contestants", lambda plain, nets, x, *_: seen.append(plain(x)) or {"plain": int})  # type: ignore[func-returns-value]
     monkeypatch.setattr(timing, "perf_counter", iter(range(100)).__next__)
     for seed in ("1", "1", "2"):
         benched(capsys, "--seed", seed, "--batch", "4")
@@ -238,7 +239,7 @@ def test_interrupted_it_leaves_no_file(
     def interrupted(*args: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "interleaved", interrupted)
+    monkeypatch.setattr(timing, "interleaved", interrupted)
     assert run(["bench", *SMALL, "--out", str(tmp_path / "bench.json")]) == 130
     assert not list(tmp_path.iterdir())
 
@@ -263,7 +264,7 @@ MISTAKES = [
 def test_mistakes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str], message: str
 ) -> None:
-    monkeypatch.setattr(command, "twins", lambda *_: pytest.fail("it began before it was checked"))
+    monkeypatch.setattr(module, "twins", lambda *_: pytest.fail("it began before it was checked"))
     assert run(["bench", *args]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -280,9 +281,9 @@ def test_too_large_for_memory_is_a_mistake_and_other_errors_are_not(
 
         return contestants
 
-    monkeypatch.setattr(command, "contestants", failing("DefaultCPUAllocator: can't allocate memory"))
+    monkeypatch.setattr(module, "contestants", failing("DefaultCPUAllocator: can't allocate memory"))
     assert run(["bench", *SMALL]) == 2
     assert "does not fit in memory: use a smaller --batch" in capsys.readouterr().err
-    monkeypatch.setattr(command, "contestants", failing("a bug of ours"))
+    monkeypatch.setattr(module, "contestants", failing("a bug of ours"))
     with pytest.raises(RuntimeError, match="a bug of ours"):
         run(["bench", *SMALL])

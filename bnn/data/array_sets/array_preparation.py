@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.errors import ArgumentError
 from bnn._common.records import stored_fields, stored_number
 from bnn.data.array_sets.array_files import Array, array_of, first_bad
 from bnn.data.scaling import ImageScaling
@@ -119,8 +120,9 @@ def image_layout(x: Array, given: str | None) -> str:
         return "NHW"
     first, last = x.shape[1] in CHANNELS, x.shape[-1] in CHANNELS
     if given is None and first == last:
-        raise ValueError(
-            f"images of shape {x.shape} could have their channels first or last: say layout='NCHW' or layout='NHWC'"
+        raise ArgumentError(
+            f"images of shape {x.shape} could have their channels first or last: say layout='NCHW' or layout='NHWC'",
+            "layout",
         )
     return given or ("NCHW" if first else "NHWC")
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed, nearest
 from bnn.data.array_sets.array_files import Array
 from bnn.data.array_sets.array_preparation import refuse_bad
@@ -64,9 +65,10 @@ def find_array_target(y: Array, task: Task | None, classes: Sequence[str] | None
         return ArrayTarget("regression")
     found = sorted(set(_values(_flat(y, "y"), "y")), key=lambda one: (isinstance(one, str), one))
     if task is None and classes is None and not isinstance(found[0], str) and len(found) > max(FEW, len(y) // 2):
-        raise ValueError(
+        raise ArgumentError(
             f"y holds {len(found)} different whole numbers in {len(y)} rows: say task='regression', "
-            "or task='classification'"
+            "or task='classification'",
+            "task",
         )
     if classes is None:
         names: tuple[str, ...] = tuple(map(str, found))
@@ -101,5 +103,6 @@ def _values(y: Array, what: str) -> list[str | int]:
     refuse_bad(y, what)
     row = int((y != np.floor(y)).argmax()) if y.dtype.kind == "f" else 0
     if y[row] != np.floor(y[row]):
-        raise ValueError(f"{what}[{row}] is {y[row]}: labels are whole numbers or text; say task='regression'?")
+        message = f"{what}[{row}] is {y[row]}: labels are whole numbers or text; say task='regression'?"
+        raise ArgumentError(message, "task")
     return [int(one) for one in y.tolist()]

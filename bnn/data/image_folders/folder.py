@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bnn._common.checks import fraction_of
+from bnn._common.errors import ArgumentError
 from bnn._common.extras import need
 from bnn._common.text import listed
 from bnn.data.augment import Augment
@@ -114,7 +115,7 @@ def _readable(
         except ImageFileError as error:
             if not skip:
                 raise ImageFileError(
-                    f"{error}; repair or remove it, or leave such files out with skip_corrupt=True"
+                    f"{error}; repair or remove it, or leave such files out with skip_corrupt=True", "skip_corrupt"
                 ) from error
             damaged.append(str(error))
     if damaged:
@@ -126,9 +127,10 @@ def _one_size(images: Sequence[_Image], headers: Sequence[Header]) -> tuple[int,
     """The size that all images have; two that differ are named in an error."""
     for image, one in zip(images, headers, strict=True):
         if one.size != headers[0].size:
-            raise ValueError(
+            raise ArgumentError(
                 f"images differ in size: {images[0].path} is {shown_size(headers[0].size)}, {image.path} is "
-                f"{shown_size(one.size)} (height x width); scale all to one with size=32 or size=(H, W)"
+                f"{shown_size(one.size)} (height x width); scale all to one with size=32 or size=(H, W)",
+                "size",
             )
     if not headers:
         raise ValueError("no image could be read")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bnn._common.errors import ArgumentError
 from bnn._common.extras import need
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -23,7 +24,7 @@ Path = str | os.PathLike[str]
 Bytes = npt.NDArray[np.uint8]
 
 
-class ImageFileError(ValueError):
+class ImageFileError(ArgumentError):
     """A file that ought to be an image and cannot be read as one."""
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bnn._common.errors import ArgumentError
 from bnn.data.tables.columns import CategoryColumn, Column, NumberColumn, category_name, mean_and_sd, numbers_of
 from bnn.data.tables.disguised import refuse_disguised
 from bnn.data.tables.rows import Cell, Rows, is_missing, number
@@ -39,21 +40,23 @@ def column_kind(rows: Rows, name: str, reading: Words, categories: Iterable[str]
     named = _present(rows, name, reading.words_of(CategoryColumn))
     if not texts:
         return NumberColumn if cells or not named else CategoryColumn
-    refuse_disguised(rows, name, texts, len(cells), f"categories=[{name!r}] if they are categories")
+    refuse_disguised(rows, name, texts, len(cells), f"categories=[{name!r}] if they are categories", "categories")
     row, text = texts[0]
     if 2 * len(texts) <= len(cells):
-        raise ValueError(
+        raise ArgumentError(
             f"{rows.place(row)}: text in a column of numbers, {text!r} in {name!r} ({len(texts)} of {len(cells)} "
             f"values are no numbers); correct it, or say missing=[{text!r}] if it stands for a missing value, "
-            f"or categories=[{name!r}] if they are categories"
+            f"or categories=[{name!r}] if they are categories",
+            *("missing", "categories"),
         )
     different = len({cell for _, cell in named})
     if different > MANY or (different > SOME and different >= DISTINCT * len(named)):
         date = ", make numbers of the dates (such as days since the first)" if _DATE.fullmatch(text) else ""
-        raise ValueError(
+        raise ArgumentError(
             f"{rows.place(row)}: column {name!r} holds text ({text!r}) with {different} different values in "
             f"{len(named)} rows, too many for categories; leave it out with drop=[{name!r}]{date}, "
-            f"or keep it with categories=[{name!r}]"
+            f"or keep it with categories=[{name!r}]",
+            *("drop", "categories"),
         )
     return CategoryColumn
 

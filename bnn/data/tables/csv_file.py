@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from bnn._common.checks import fraction_of
+from bnn._common.errors import ArgumentError
 from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.split import Split, split
 from bnn.data.tables.column_kinds import column_kind, with_numbers
@@ -125,8 +126,8 @@ def _kinds(
         raise ValueError(f"drop names {wrong[0]!r}, which is the target or one of categories; it cannot be both")
     names = [name for name in rows.columns if name not in (target, *drop)]
     if "" in names:
-        raise ValueError(
-            f"{rows.source}: a column has no name in the first line; name it, or leave it out with drop=['']"
+        raise ArgumentError(
+            f"{rows.source}: a column has no name in the first line; name it, or leave it out with drop=['']", "drop"
         )
     if not names:
         raise ValueError(f"{rows.source}: there is no column left to predict {target!r} from")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 from bnn.data.dataset import TASKS, TargetScale, Task
 from bnn.data.tables.columns import mean_and_sd, numbers_of
@@ -70,11 +71,12 @@ def find_target(rows: Rows, name: str, task: Task | None) -> Target:
     texts = [row for row, value in enumerate(values) if value is None]
     if task != "classification":
         words = [(row, str(cells[row])) for row in texts]
-        refuse_disguised(rows, name, words, len(cells), "task='classification' if they are classes")
+        refuse_disguised(rows, name, words, len(cells), "task='classification' if they are classes", "task")
     if texts and (task == "regression" or (task is None and 2 * len(texts) <= len(cells))):
-        raise ValueError(
+        raise ArgumentError(
             f"{rows.place(texts[0])}: text in a target of numbers, {cells[texts[0]]!r} in {name!r} ({len(texts)} of "
-            f"{len(cells)} are no numbers); correct it, list it in missing=, or say task='classification'"
+            f"{len(cells)} are no numbers); correct it, list it in missing=, or say task='classification'",
+            *("missing", "task"),
         )
     whole = not texts and all(float(value or 0).is_integer() for value in values)
     classes = {_class_name(cell, rows.decimal, whole) for cell in cells}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bnn._common.errors import ArgumentError
 from bnn.data.tables.rows import Rows, number
 
 _UNIT = r"(?:US\$|[$€£¥₹₽₩₺%‰]|EUR|USD|GBP|CHF)"
@@ -35,7 +36,9 @@ def undressed(text: str, decimal: str = ".") -> str | None:
     return outer + inner + digits if number(digits, decimal) is not None else None
 
 
-def refuse_disguised(rows: Rows, name: str, texts: Sequence[tuple[int, str]], count: int, otherwise: str) -> None:
+def refuse_disguised(
+    rows: Rows, name: str, texts: Sequence[tuple[int, str]], count: int, otherwise: str, argument: str
+) -> None:
     """An error if most values of a column would be numbers without such signs.
 
     Args:
@@ -43,7 +46,8 @@ def refuse_disguised(rows: Rows, name: str, texts: Sequence[tuple[int, str]], co
         name: of the column.
         texts: (row, text) of its values that are no numbers.
         count: how many values it has, numbers among them.
-        otherwise: what to say if they are meant as they are.
+        otherwise: what to say if they are meant as they are, and
+        argument: which argument that is.
     """
     plain = [(row, text, undressed(text, rows.decimal)) for row, text in texts]
     found = [(row, text, bare) for row, text, bare in plain if bare is not None]
@@ -53,8 +57,9 @@ def refuse_disguised(rows: Rows, name: str, texts: Sequence[tuple[int, str]], co
     other = _OTHER[rows.decimal]
     signs = any(number(one, other) is not None and not _GROUPS[rows.decimal].fullmatch(one) for _, one, _ in found)
     hint = f", or say decimal={other!r} if {other!r} is the decimal sign of all numbers" if signs else ""
-    raise ValueError(
+    raise ArgumentError(
         f"{rows.place(row)}: a number that is written as text, {text!r} in {name!r} ({len(found)} of {count} values "
         f"are such); write {bare} in its place (numbers have no signs of currency, per cent or thousands){hint}, "
-        f"or say {otherwise}"
+        f"or say {otherwise}",
+        *(("decimal", argument) if hint else (argument,)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 from bnn.data.dataset import Task
 from bnn.data.tables.rows import Rows, is_missing, number
@@ -37,16 +38,18 @@ def with_targets(rows: Rows, name: str, reading: Reading, task: Task | None, dro
     doubtful = [row for row in missing if str(cells[row]).lower() in DOUBTFUL and str(cells[row]).lower() not in said]
     names = sorted({str(cells[row]) for row in doubtful})
     if classes and doubtful and len(missing) < len(rows):
-        raise ValueError(
+        raise ArgumentError(
             f"{rows.source}: the target {name!r} is {listed(map(repr, names))} on line {_lines(rows, doubtful)}, which "
             f"is read as a missing value; if it is a class, say not_missing={names}; if it is missing there, "
-            f"say missing={names} and drop_missing_target=True"
+            f"say missing={names} and drop_missing_target=True",
+            *("not_missing", "missing", "drop_missing_target"),
         )
     if not drop:
         hint = f"; if it is a class, say task='classification' and not_missing={names}" if names and not task else ""
-        raise ValueError(
+        raise ArgumentError(
             f"{rows.source}: the target {name!r} is missing on line {_lines(rows, missing)}; fill it in, "
-            f"or say drop_missing_target=True to leave such rows out{hint}"
+            f"or say drop_missing_target=True to leave such rows out{hint}",
+            *(("drop_missing_target", "task", "not_missing") if hint else ("drop_missing_target",)),
         )
     if len(missing) == len(rows):
         raise ValueError(f"{rows.source}: the target {name!r} is missing in every row")

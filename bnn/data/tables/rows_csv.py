@@ -9,6 +9,7 @@ import pathlib
 import re
 from typing import Any
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 from bnn.data.tables.rows import Cell, Rows, number
 
@@ -71,9 +72,11 @@ def _text(path: pathlib.Path, encoding: str) -> str:
     except UnicodeError as error:
         wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         likely = "utf-16" if wide else "cp1252"
-        raise ValueError(f"{path} is not {encoding} text ({error}); try encoding={likely!r}") from None
+        message = f"{path} is not {encoding} text ({error}); try encoding={likely!r}"
+        raise ArgumentError(message, "encoding") from None
     if "\0" in text:
-        raise ValueError(f"{path} is not a text file, or one of two bytes per letter: try encoding='utf-16'")
+        message = f"{path} is not a text file, or one of two bytes per letter: try encoding='utf-16'"
+        raise ArgumentError(message, "encoding")
     return text
 
 
@@ -120,9 +123,10 @@ def _sniffed(text: str) -> str:
 def _check_widths(source: str, header: list[str], records: list[Record]) -> None:
     for line, cells in records:
         if len(cells) != len(header):
-            raise ValueError(
+            raise ArgumentError(
                 f"{source}, line {line} has {len(cells)} cells, the line of names has {len(header)}; a cell with the "
-                "delimiter in it needs quotes around it, and delimiter= says what stands between cells"
+                "delimiter in it needs quotes around it, and delimiter= says what stands between cells",
+                "delimiter",
             )
 
 
@@ -144,7 +148,7 @@ def _decimal(rows: Rows, delimiter: str) -> str:
         return "."
     comma, point = _first(rows, _WITH_COMMA), _first(rows, _WITH_POINT)
     if comma and point:
-        raise ValueError(f"a point in {point} and a comma in {comma}: say decimal='.' or decimal=','")
+        raise ArgumentError(f"a point in {point} and a comma in {comma}: say decimal='.' or decimal=','", "decimal")
     return "," if comma else "."
 
 
