@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +24,7 @@ from bnn._engine.members import (
     evenly,
     inducing_members,
 )
+from bnn._engine.mode import evaluating
 from bnn._engine.noise import Seeds
 from bnn.nn.base import BayesianLayer
 
@@ -121,7 +120,7 @@ def predict(
     predictive = getattr(likelihoods.get(likelihood), "predictive", None)
     if predictive is None:
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
-    with torch.no_grad(), _evaluating(network):
+    with torch.no_grad(), evaluating(network):
         outputs = draws(network, x, samples, generator, batch_size)
         if not isinstance(outputs, Tensor):
             kind = type(outputs).__name__
@@ -240,15 +239,3 @@ def _chunk(most: int, fits: int) -> int:
     """How many of `most` draws to run at a time where `fits` would fit: as even as possible."""
     passes = -(-most // max(1, fits))
     return -(-most // passes)
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    training = [module for module in network.modules() if module.training]
-    if training:
-        network.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -14,6 +14,7 @@ from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import one_by_one
 from bnn._engine.inputs import check_network, number_of_inputs
+from bnn._engine.mode import same_mode_after
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.train.batches import Place, source_of
@@ -68,25 +69,23 @@ def _norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 @contextmanager
 def _estimating(network: nn.Module, norms: list[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
     """Only `norms` in train mode, averaging from the start; an error puts the old statistics back."""
-    modes = {module: module.training for module in network.modules()}
     momenta = [norm.momentum for norm in norms]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
-    network.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.train()
-        norm.momentum = None  # the average over all batches
-    try:
-        yield
-    except BaseException:
-        for buffer, value in kept:
-            buffer.copy_(value)
-        raise
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        for module, mode in modes.items():
-            module.training = mode
+    with same_mode_after(network):
+        network.eval()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.train()
+            norm.momentum = None  # the average over all batches
+        try:
+            yield
+        except BaseException:
+            for buffer, value in kept:
+                buffer.copy_(value)
+            raise
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
 
 
 def _inputs(loader: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._engine.mode import evaluating
 from bnn.data.dataset import Data, Part
 from bnn.prediction import draws
 from bnn.train.batches import InMemory, Source
@@ -80,20 +81,15 @@ def _check_kind(y: Tensor) -> None:
 def _tried(net: nn.Module, part: Part) -> Tensor | None:
     """The network's output at a few inputs, (FEW, ...); None if it is not one tensor."""
     place = next((p for p in net.parameters() if p.is_floating_point()), None)
-    modes = {module: module.training for module in net.modules()}
     x = part.inputs(slice(0, FEW))
-    net.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(net):
             outputs = draws(net, x if place is None else x.to(place.device), samples=0, generator=torch.Generator())
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         differs = place is not None and x.dtype != place.dtype
         hint = f"; the network is {place.dtype}: use x.to({place.dtype})" if differs and place is not None else ""
         what = f"{x.dtype} of shape {tuple(x.shape[1:])} each"
         raise ValueError(f"the network cannot take these inputs, {what}: {error}{hint}") from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return outputs[0] if isinstance(outputs, Tensor) else None
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bnn import likelihoods
+from bnn._engine.mode import evaluating
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import per_datum
@@ -43,22 +44,16 @@ class Monitor:
 
         The draws depend on `seed` alone. The network is left in the mode it was in.
         """
-        modes = {module: module.training for module in network.modules()}
-        network.eval()
         total, count, tally = 0.0, 0, Tally()
-        try:
-            with torch.no_grad():
-                for x, y in self._batches():
-                    generator = torch.Generator().manual_seed(seed)  # the same draws for every batch
-                    outputs = draws(network, _to(x, device), _samples(network, self.samples), generator)
-                    y = _to(y, device)
-                    y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
-                    nll = self._nll(outputs, y)
-                    total, count = total + float(nll.double().sum()), count + len(nll)
-                    tally.add_outputs(self.likelihood, self._mean_output(outputs, y))
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+        with torch.no_grad(), evaluating(network):
+            for x, y in self._batches():
+                generator = torch.Generator().manual_seed(seed)  # the same draws for every batch
+                outputs = draws(network, _to(x, device), _samples(network, self.samples), generator)
+                y = _to(y, device)
+                y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
+                nll = self._nll(outputs, y)
+                total, count = total + float(nll.double().sum()), count + len(nll)
+                tally.add_outputs(self.likelihood, self._mean_output(outputs, y))
         if not count:
             raise ValueError("the validation data are empty")
         quality = {name: value for name, value in tally.summary().items() if name in ("accuracy", "ece", "rmse")}

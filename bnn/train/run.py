@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bnn._common.errors import DivergenceError
 from bnn._engine.fold import Statistics
+from bnn._engine.mode import same_mode_after
 from bnn.ensemble import Ensemble
 from bnn.files import save
 from bnn.functional.linalg import FactorisationError
@@ -100,13 +101,13 @@ class Run:
 
     def train(self, interrupts: Interrupts) -> History:
         """Runs to the end, from wherever the run is."""
-        modes = {module: module.training for module in self.elbo.modules()}
         first = self.fabric.is_global_zero
         with self.folder.writing():
             log = Log(self.settings.out if first else None, self.history.epochs, self.settings.tensorboard)
         wanted = self.settings.progress if first else False
         try:
-            with progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title) as progress:
+            showing = progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title)
+            with same_mode_after(self.elbo), showing as progress:
                 while self.epoch < self.schedule.epochs and not self.best.out_of_patience(self.epoch):
                     self.elbo.train()
                     self._run_epoch(interrupts, progress)
@@ -116,8 +117,6 @@ class Run:
                 interrupts.stop("stopped after training had ended")
         finally:
             log.close()
-            for module, mode in modes.items():
-                module.training = mode
         return self.history
 
     def _run_epoch(self, interrupts: Interrupts, progress: Progress) -> None:
