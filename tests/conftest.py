@@ -16,3 +16,4 @@ if "BNN_DEVICE" in os.environ:
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
     torch.manual_seed(0)
+    torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns it off for good

@@ -53,17 +53,17 @@ def test_the_fifteen_in_the_usual_order() -> None:
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-@pytest.mark.parametrize("shape", [(3, 3, 32, 32), (2, 1, 28, 28), (2, 3, 8, 8), (2, 1, 5, 9), (1, 3, 1, 1)])
-def test_same_shape_and_type_and_the_input_is_left_alone(kind: str, shape: tuple[int, ...]) -> None:
-    x = pictures(*shape)
-    before = x.clone()
-    for severity in (1, 5):
-        y = corrupt(x, kind, severity)
-        assert y.shape == x.shape
-        assert y.dtype == torch.uint8
-        assert torch.equal(x, before)
-        assert shape[-1] < 28 or change(x, y) > 0.5
-    assert corrupt(x[:0], kind, 1).shape == (0, *shape[1:])
+def test_same_shape_and_type_and_the_input_is_left_alone(kind: str) -> None:
+    for shape in [(3, 3, 32, 32), (2, 1, 28, 28), (2, 3, 8, 8), (2, 1, 5, 9), (1, 3, 1, 1)]:
+        x = pictures(*shape)
+        before = x.clone()
+        for severity in (1, 5):
+            y = corrupt(x, kind, severity)
+            assert y.shape == x.shape
+            assert y.dtype == torch.uint8
+            assert torch.equal(x, before)
+            assert shape[-1] < 28 or change(x, y) > 0.5
+        assert corrupt(x[:0], kind, 1).shape == (0, *shape[1:])
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)

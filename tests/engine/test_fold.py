@@ -89,12 +89,11 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @every_family
-@pytest.mark.parametrize("name", NETS)
-def test_every_family(name: str, family: Family) -> None:
+def test_every_family(family: Family) -> None:
     """Below the caps, where each draw would cut its own gradients."""
-    make, shape = NETS[name]
-    net = noisy(make(), family.inference, sd=0.02, **family.options)
-    check(net, torch.randn(shape).double())
+    for make, shape in NETS.values():
+        net = noisy(make(), family.inference, sd=0.02, **family.options)
+        check(net, torch.randn(shape).double())
 
 
 CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
@@ -109,15 +108,15 @@ CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("options", [{"max_lamda": 0}, {}, {"sampling": "weight"}, {"sampling": "local"}], ids=str)
 @pytest.mark.parametrize("q", ["diagonal", "matrix", "full", "ensemble"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, q: str, options: dict[str, Any]) -> None:
+def test_convolutions(name: str, q: str) -> None:
     """Whatever order of weights is faster where: the draws are the same."""
-    net = noisy(CONVOLUTIONS[name](), q_inducing=q, **options, **({"ensemble_size": 2} if q == "ensemble" else {}))
-    x = torch.randn(3, 2, *[5] * int(name[4])).double()
-    check(net, x)
-    check(net, x.transpose(-1, -2).contiguous().transpose(-1, -2))  # strides do not matter
+    for options in ({"max_lamda": 0}, {}, {"sampling": "weight"}, {"sampling": "local"}):
+        net = noisy(CONVOLUTIONS[name](), q_inducing=q, **options, **({"ensemble_size": 2} if q == "ensemble" else {}))
+        x = torch.randn(3, 2, *[5] * int(name[4])).double()
+        check(net, x)
+        check(net, x.transpose(-1, -2).contiguous().transpose(-1, -2))  # strides do not matter
 
 
 @pytest.mark.parametrize(
@@ -234,19 +233,19 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.filterwarnings("ignore:left deterministic")
-@pytest.mark.parametrize("sampling", ["auto", "weight", "local"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_what_networks_do(name: str, sampling: str) -> None:
-    make, shape = NETWORKS[name]
-    net = noisy(make(), sampling=sampling)
-    for module in net.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.running_mean.normal_()
-            module.running_var.uniform_(0.5, 2)
-    x = torch.randn(shape).double()
-    check(net, x, inputs=len(x))
-    outputs = bnn.draws(net, x, samples=K)  # in one pass: a FoldingWarning would be an error
-    assert _first(outputs).shape[:1] == (K,)
+def test_what_networks_do(name: str) -> None:
+    for sampling in ("auto", "weight", "local"):
+        make, shape = NETWORKS[name]
+        net = noisy(make(), sampling=sampling)
+        for module in net.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+        x = torch.randn(shape).double()
+        check(net, x, inputs=len(x))
+        outputs = bnn.draws(net, x, samples=K)  # in one pass: a FoldingWarning would be an error
+        assert _first(outputs).shape[:1] == (K,)
 
 
 def test_keyword_arguments() -> None:

@@ -71,33 +71,33 @@ def fresh_weight(net: Any, family: Family) -> Tensor:
 # ---- wherever and whatever it was ------------------------------------------------------------------------------------
 
 
-@with_and_without_gradients
 @every_error
 @every_place
-def test_an_unrelated_layer_is_random_and_trains(where: str, error: type[BaseException], grad: bool) -> None:
-    kept = interrupt(mlp(BY_ID["diagonal"]), where, error, grad)
-    layer, x = unrelated(), torch.randn(2, 6)
-    assert varies(layer, x)
-    layer(x).sum().backward()
-    assert all(parameter.grad is not None for parameter in layer.parameters())
-    del kept
+def test_an_unrelated_layer_is_random_and_trains(where: str, error: type[BaseException]) -> None:
+    for grad in (True, False):
+        kept = interrupt(mlp(BY_ID["diagonal"]), where, error, grad)
+        layer, x = unrelated(), torch.randn(2, 6)
+        assert varies(layer, x)
+        layer(x).sum().backward()
+        assert all(parameter.grad is not None for parameter in layer.parameters())
+        del kept
 
 
-@with_and_without_gradients
 @every_error
 @every_place
-def test_means_follow_their_parameters(where: str, error: type[BaseException], grad: bool) -> None:
-    family = BY_ID["diagonal"]
-    net = mlp(family)
-    kept = interrupt(net, where, error, grad)
-    with torch.no_grad():
-        old = net[0].weight.clone()
-        net[0].z_row.mul_(-1)
+def test_means_follow_their_parameters(where: str, error: type[BaseException]) -> None:
+    for grad in (True, False):
+        family = BY_ID["diagonal"]
+        net = mlp(family)
+        kept = interrupt(net, where, error, grad)
+        with torch.no_grad():
+            old = net[0].weight.clone()
+            net[0].z_row.mul_(-1)
+            assert torch.equal(net[0].weight, fresh_weight(net, family))
+            assert not torch.allclose(net[0].weight, old)
+        net.load_state_dict(other_state(family))
         assert torch.equal(net[0].weight, fresh_weight(net, family))
-        assert not torch.allclose(net[0].weight, old)
-    net.load_state_dict(other_state(family))
-    assert torch.equal(net[0].weight, fresh_weight(net, family))
-    del kept
+        del kept
 
 
 @every_error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from torch import nn
 
 from bnn._engine.mode import evaluating, same_mode_after

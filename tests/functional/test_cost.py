@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Callable
@@ -74,16 +75,15 @@ SIZES = [CONV, SEQUENCE, VECTOR]
 PAID = [name for name in Prices._fields if name != "wide"]  # which is a number of columns
 
 
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("field", ["draws", "inputs", "rows", "d_out", "d_in"])
 @pytest.mark.parametrize("way", Way)
-def test_more_work_costs_more(way: Way, field: str, shared: bool, residual: bool) -> None:
-    for size in SIZES:
-        size = size._replace(shared=shared, residual=residual)
-        costs = [cost(way, size._replace(**{field: factor * getattr(size, field)})) for factor in (1, 2, 4, 8)]
-        assert costs == sorted(costs)
-        assert costs[0] < costs[1] < costs[3]
+def test_more_work_costs_more(way: Way, field: str) -> None:
+    for shared, residual in itertools.product((False, True), repeat=2):
+        for size in SIZES:
+            size = size._replace(shared=shared, residual=residual)
+            costs = [cost(way, size._replace(**{field: factor * getattr(size, field)})) for factor in (1, 2, 4, 8)]
+            assert costs == sorted(costs)
+            assert costs[0] < costs[1] < costs[3]
 
 
 @pytest.mark.parametrize("way", Way)

@@ -88,13 +88,13 @@ def test_gram_of_patches(case: Case) -> None:
 
 
 @parametrize
-@pytest.mark.parametrize("pad", [(1, 1), (0, 2), (3, 1)], ids=str)
-def test_padding_is_zeros_around(case: Case, pad: tuple[int, int]) -> None:
+def test_padding_is_zeros_around(case: Case) -> None:
     """Against the padded input: also padding on one side only, and wider than the kernel."""
-    x, padding = make_input(case), [pad, *[(0, 0)] * (len(case.space) - 2), pad][: len(case.space)]
-    around = F.pad(x, [n for sides in reversed(padding) for n in sides])
-    expected = patch_gram(around, case.kernel, case.stride, case.dilation, [(0, 0)] * len(case.space))
-    torch.testing.assert_close(patch_gram(x, case.kernel, case.stride, case.dilation, padding), expected)
+    for pad in [(1, 1), (0, 2), (3, 1)]:
+        x, padding = make_input(case), [pad, *[(0, 0)] * (len(case.space) - 2), pad][: len(case.space)]
+        around = F.pad(x, [n for sides in reversed(padding) for n in sides])
+        expected = patch_gram(around, case.kernel, case.stride, case.dilation, [(0, 0)] * len(case.space))
+        torch.testing.assert_close(patch_gram(x, case.kernel, case.stride, case.dilation, padding), expected)
 
 
 @parametrize

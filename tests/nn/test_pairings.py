@@ -39,6 +39,8 @@ from bnn.nn.base import BayesianLayer, Weights
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
 every_pair = pytest.mark.parametrize(("family", "case"), PAIRS, ids=[f"{f.id}-{c.id}" for f, c in PAIRS])
+DENSE = [(f, c) for f, c in PAIRS if c in BASIC or f.id == "diagonal"]  # with whole weights families differ little
+every_dense_pair = pytest.mark.parametrize(("family", "case"), DENSE, ids=[f"{f.id}-{c.id}" for f, c in DENSE])
 few_layer_types = pytest.mark.parametrize("case", FEW, ids=ids(FEW))
 basic_layer_type = pytest.mark.parametrize("case", BASIC, ids=ids(BASIC))
 
@@ -67,7 +69,7 @@ def test_with_vanishing_noise_it_is_the_plain_layer(family: Family, case: LayerT
     torch.testing.assert_close(got, want, atol=1e-7, rtol=1e-7)
 
 
-@every_pair
+@every_dense_pair
 def test_the_output_is_the_plain_layers_with_the_drawn_weights(family: Family, case: LayerType) -> None:
     layer, x = make(family, case, **by_weight(family)), case.input()
     set_noise_(layer, 0.3)
@@ -79,27 +81,23 @@ def test_the_output_is_the_plain_layers_with_the_drawn_weights(family: Family, c
     assert not torch.equal(weight[0], layer.weight)
 
 
-@pytest.mark.parametrize("how", ["one input", "own inputs", "one input, folded", "own inputs, folded"])
-@pytest.mark.parametrize(
-    ("family", "case"),
-    [(f, c) for f, c in PAIRS if c in BASIC or f.id == "diagonal"],
-    ids=[f"{f.id}-{c.id}" for f, c in PAIRS if c in BASIC or f.id == "diagonal"],
-)
-def test_three_draws_at_once_are_three_plain_layers(family: Family, case: LayerType, how: str) -> None:
-    layer = make(family, case, **by_weight(family))
-    set_noise_(layer, 0.3)
-    x = torch.stack([case.input() for _ in range(1 if how.startswith("one") else 3)])
-    draw = named(layer, 3, [0, 2, 1])
-    if "folded" in how:
-        got = in_one_pass(layer, x, draw, dims=0) if len(x) == 3 else in_one_pass(layer, x[0], draw)
-    else:
-        got = layer.output(x, draw)
-    weight, bias = layer.sample_weights(named(layer, 3, [0, 2, 1]))
-    biases = [None] * 3 if bias is None else list(bias)
-    inputs = x.expand(3, *x.shape[1:])
-    want = torch.stack([plain_output(case, *args) for args in zip(inputs, weight, biases, strict=True)])
-    torch.testing.assert_close(got, want)
-    assert all(not torch.equal(weight[a], weight[b]) for a, b in [(0, 1), (0, 2), (1, 2)])
+@every_dense_pair
+def test_three_draws_at_once_are_three_plain_layers(family: Family, case: LayerType) -> None:
+    for how in ("one input", "own inputs", "one input, folded", "own inputs, folded"):
+        layer = make(family, case, **by_weight(family))
+        set_noise_(layer, 0.3)
+        x = torch.stack([case.input() for _ in range(1 if how.startswith("one") else 3)])
+        draw = named(layer, 3, [0, 2, 1])
+        if "folded" in how:
+            got = in_one_pass(layer, x, draw, dims=0) if len(x) == 3 else in_one_pass(layer, x[0], draw)
+        else:
+            got = layer.output(x, draw)
+        weight, bias = layer.sample_weights(named(layer, 3, [0, 2, 1]))
+        biases = [None] * 3 if bias is None else list(bias)
+        inputs = x.expand(3, *x.shape[1:])
+        want = torch.stack([plain_output(case, *args) for args in zip(inputs, weight, biases, strict=True)])
+        torch.testing.assert_close(got, want)
+        assert all(not torch.equal(weight[a], weight[b]) for a, b in [(0, 1), (0, 2), (1, 2)])
 
 
 @pytest.mark.parametrize("case", [case for case in LAYER_TYPES if 0 not in case.input_shape], ids=lambda case: case.id)
@@ -153,31 +151,31 @@ def test_the_mean_of_many_draws_is_the_weight(family: Family, case: LayerType) -
     assert error.abs().max() < 5.5  # in standard errors, over at most 160 entries
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=["double", "bfloat16", "half"])
 @few_layer_types
 @every_family
-def test_other_types(family: Family, case: LayerType, dtype: torch.dtype) -> None:
-    layer, x = make(family, case).to(dtype), case.input().to(dtype)
-    y = layer(x)
-    (y.sum() + layer.kl_divergence()).backward()
-    assert y.dtype == layer.weight.dtype == dtype
-    assert y.isfinite().all()
-    assert layer.kl_divergence().isfinite()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
-    assert {t.dtype for t in layer.state_dict().values()} == {dtype}
+def test_other_types(family: Family, case: LayerType) -> None:
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        layer, x = make(family, case).to(dtype), case.input().to(dtype)
+        y = layer(x)
+        (y.sum() + layer.kl_divergence()).backward()
+        assert y.dtype == layer.weight.dtype == dtype
+        assert y.isfinite().all()
+        assert layer.kl_divergence().isfinite()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+        assert {t.dtype for t in layer.state_dict().values()} == {dtype}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["double", "bfloat16"])
 @few_layer_types
 @every_family
-def test_conversion_in_other_types(family: Family, case: LayerType, dtype: torch.dtype) -> None:
-    plain = case.layer(dtype=dtype)
-    layer = bayesian_from_template(plain, family.inference, **family.options)
-    assert {t.dtype for t in layer.state_dict().values()} == {dtype}
-    y = layer(case.input().to(dtype))
-    assert y.dtype == dtype
-    assert y.isfinite().all()
-    assert layer.kl_divergence().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+def test_conversion_in_other_types(family: Family, case: LayerType) -> None:
+    for dtype in (torch.float64, torch.bfloat16):
+        plain = case.layer(dtype=dtype)
+        layer = bayesian_from_template(plain, family.inference, **family.options)
+        assert {t.dtype for t in layer.state_dict().values()} == {dtype}
+        y = layer(case.input().to(dtype))
+        assert y.dtype == dtype
+        assert y.isfinite().all()
+        assert layer.kl_divergence().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
 @few_layer_types
@@ -209,18 +207,21 @@ def test_gaussians_keep_the_weights_bit_by_bit(inference: str, case: LayerType) 
     assert layer.bias is plain.bias is None or torch.equal(layer.bias, plain.bias)
 
 
-@every_layer_type
-@pytest.mark.parametrize("spare", [0, 3])
-@pytest.mark.parametrize("q", ["diagonal", "full-unwhitened", "matrix-unwhitened"])
-def test_inducing_keeps_weights_of_a_rank_it_can_hold(case: LayerType, q: str, spare: int) -> None:
-    plain = case.layer()
-    rank = min(plain.weight.shape[0], plain.weight[0].numel() + (plain.bias is not None))
-    name, _, unwhitened = q.partition("-")
-    options = {"inducing_rows": rank + spare, "inducing_cols": rank + spare, "prior_sd": 0.7, "q_inducing": name}
-    layer = bayesian_from_template(plain, "inducing", whitened_u=not unwhitened, **options)
-    torch.testing.assert_close(layer.weight, plain.weight, atol=2e-5, rtol=1e-4)
-    if plain.bias is not None:
-        torch.testing.assert_close(layer.bias, plain.bias, atol=2e-5, rtol=1e-4)
+KEPT = [("diagonal", case) for case in LAYER_TYPES]
+KEPT += [(q, case) for q in ("full-unwhitened", "matrix-unwhitened") for case in BASIC]
+
+
+@pytest.mark.parametrize(("q", "case"), KEPT, ids=[f"{q}-{case.id}" for q, case in KEPT])
+def test_inducing_keeps_weights_of_a_rank_it_can_hold(case: LayerType, q: str) -> None:
+    for spare in (0, 3):
+        plain = case.layer()
+        rank = min(plain.weight.shape[0], plain.weight[0].numel() + (plain.bias is not None))
+        name, _, unwhitened = q.partition("-")
+        options = {"inducing_rows": rank + spare, "inducing_cols": rank + spare, "prior_sd": 0.7, "q_inducing": name}
+        layer = bayesian_from_template(plain, "inducing", whitened_u=not unwhitened, **options)
+        torch.testing.assert_close(layer.weight, plain.weight, atol=2e-5, rtol=1e-4)
+        if plain.bias is not None:
+            torch.testing.assert_close(layer.bias, plain.bias, atol=2e-5, rtol=1e-4)
 
 
 def test_members_start_around_the_projection() -> None:
@@ -284,7 +285,7 @@ def test_init_from_deterministic_params_refuses_what_does_not_fit(family: Family
         unbiased.init_from_deterministic_params({"weight": weight, "bias": bias})
 
 
-@basic_layer_type
+@few_layer_types
 @every_family
 def test_reset_parameters_starts_anew_from_torchs_own_start(family: Family, case: LayerType) -> None:
     layer = make(family, case, **({"inducing_rows": 6, "inducing_cols": 6} if "z_row" in family.tensors else {}))
@@ -340,26 +341,26 @@ def test_state_dict_round_trip(family: Family, case: LayerType) -> None:
         other.load_state_dict({})
 
 
-@pytest.mark.parametrize("after", ["construction", "forward", "backward"])
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
 @every_family
-def test_copies(family: Family, how: str, after: str) -> None:
-    net, x = small_net(family), torch.randn(2, 2, 4, 4)
-    if after != "construction":
-        y = net(x)
-        net[3](net[:3](x))  # and layers on their own
-    if after == "backward":
-        (y.sum() + sum(m.kl_divergence() for m in net.modules() if hasattr(m, "kl_divergence"))).backward()
-    twin = copy.deepcopy(net) if how == "deepcopy" else pickle.loads(pickle.dumps(net))
-    assert [type(m) for m in twin.modules()] == [type(m) for m in net.modules()]
-    assert not {id(p) for p in twin.parameters()} & {id(p) for p in net.parameters()}
-    for (name, a), b in zip(net.state_dict().items(), twin.state_dict().values(), strict=True):
-        assert torch.equal(a, b), name
-    with bnn.frozen_draw(net, 5):
-        want = net(x)
-    with bnn.frozen_draw(twin, 5):
-        assert torch.equal(twin(x), want)
-    twin(x).sum().backward()
+def test_copies(family: Family, how: str) -> None:
+    for after in ("construction", "forward", "backward"):
+        net, x = small_net(family), torch.randn(2, 2, 4, 4)
+        if after != "construction":
+            y = net(x)
+            net[3](net[:3](x))  # and layers on their own
+        if after == "backward":
+            (y.sum() + sum(m.kl_divergence() for m in net.modules() if hasattr(m, "kl_divergence"))).backward()
+        twin = copy.deepcopy(net) if how == "deepcopy" else pickle.loads(pickle.dumps(net))
+        assert [type(m) for m in twin.modules()] == [type(m) for m in net.modules()]
+        assert not {id(p) for p in twin.parameters()} & {id(p) for p in net.parameters()}
+        for (name, a), b in zip(net.state_dict().items(), twin.state_dict().values(), strict=True):
+            assert torch.equal(a, b), name
+        with bnn.frozen_draw(net, 5):
+            want = net(x)
+        with bnn.frozen_draw(twin, 5):
+            assert torch.equal(twin(x), want)
+        twin(x).sum().backward()
 
 
 @basic_layer_type
@@ -379,7 +380,7 @@ def test_gradients_reach_every_parameter(family: Family, case: LayerType) -> Non
         assert moved.all(), name
 
 
-@basic_layer_type
+@few_layer_types
 @every_family
 def test_repr_shows_family_size_and_prior_and_computes_nothing(family: Family, case: LayerType) -> None:
     class Refuse(TorchDispatchMode):
