@@ -22,7 +22,7 @@ def same_mode_after(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block, which leaves modes alone: one look at the modules, for every prediction pays."""
+    """Evaluation mode inside the block, which leaves modes alone; one look at the modules, as every prediction pays."""
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()
