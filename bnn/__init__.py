@@ -111,6 +111,9 @@ _NAMES = {
     "fit": "bnn.train",
     "refresh_batchnorm_": "bnn.train",
 }
+_EXTRA = ("bnn.estimators", "bnn.evaluation", "bnn.train")  # may need packages that are not there
+__all__ = ["calibration", "distributions", "likelihoods", "nn"]  # for `from bnn import *`: what needs no extra
+__all__ += [name for name, module in _NAMES.items() if module not in _EXTRA]
 
 
 def __getattr__(name: str) -> Any:
