@@ -288,6 +288,7 @@ def test_other_refusals() -> None:
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.startswith("bnn.estimators")]:
         monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(vars(bnn), "BayesianClassifier", raising=False)  # an attribute once it was asked for
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(ImportError, match=r'needs scikit-learn: pip install "bayesianize\[sklearn\]"'):
         _ = bnn.BayesianClassifier
