@@ -17,7 +17,7 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
+# each room may import from its own level and from those before it
 ROOMS = [
     ["_common"],
     ["functional"],
