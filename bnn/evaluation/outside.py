@@ -1,4 +1,4 @@
-"""Inputs from elsewhere: the forms in which `bnn.evaluate` takes them."""
+"""Out-of-distribution inputs: the forms in which `bnn.evaluate` takes them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from torch import Tensor
 from bnn.data import names
 from bnn.data import ood as named_ood
 from bnn.data.dataset import Data, Part
-from bnn.data.image_folders.image_files import ENDINGS, decode, files_below
-from bnn.data.image_folders.memory import check_memory
-from bnn.data.named_sets.parts import check_name
-from bnn.data.strangers import KINDS as STRANGE
-from bnn.data.strangers import strange
+from bnn.data.image_folders.image_files import ENDINGS, check_memory, decode, files_below
+from bnn.data.named_sets.load import check_name
+from bnn.data.ood_sets import KINDS as SYNTHETIC
+from bnn.data.ood_sets import synthetic_ood
 from bnn.evaluation.parts import as_tensor
 
 Path = str | os.PathLike[str]
 
 
 def ood_parts(ood: Any, data: Any, like: Part) -> dict[str, Part]:
-    """Inputs from elsewhere by name, checked to have the shape of the scored inputs."""
+    """Out-of-distribution inputs by name, checked to have the shape of the scored inputs."""
     if ood is None:
         return {}
     found = {name: _part(name, value, data, like) for name, value in _named(ood).items()}
@@ -79,16 +78,16 @@ def _stored_alike(x: Tensor, like: Part) -> bool:
 
 
 def _stored(value: Path, data: Any, like: Part) -> Part:
-    """Made inputs or a data set by name, or else the images of a folder."""
+    """Synthetic inputs or a data set by name, or else the images of a folder."""
     name = os.fspath(value)
-    if name in STRANGE:
-        return strange(name, like)
+    if name in SYNTHETIC:
+        return synthetic_ood(name, like)
     if name not in names() and os.path.isdir(name):
         return _images(pathlib.Path(name), like)
     try:
         check_name(name)
     except ValueError as error:
-        made = f"made inputs are {', '.join(STRANGE)}"
+        made = f"synthetic inputs are {', '.join(SYNTHETIC)}"
         raise ValueError(
             f"ood {name!r} is neither a folder of images nor the name of a data set: {error}; {made}"
         ) from None

@@ -17,16 +17,18 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
+# cli -> train, report, ... -> plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
+# data know no network: what is read from them, the verbs may read.
 ROOMS = [
     ["_common"],
+    ["data"],
     ["functional"],
     ["distributions"],
     ["_engine"],
     ["nn", "likelihoods", "metrics", "calibration"],
     ["_conversion"],
     [],  # the verbs: every other module of the package
-    ["data", "plots"],
+    ["plots"],
     ["train", "report", "evaluation"],
     ["estimators", "lightning"],
     ["cli", "__main__"],

@@ -12,7 +12,7 @@ from bnn.cli.predicting.table_inputs import read_tables
 from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.image_folders.folder_preparation import FolderPreparation
 from bnn.data.scaling import ImageScaling
-from bnn.data.tables.table import TablePreparation
+from bnn.data.tables.preparation import TablePreparation
 from bnn.train.outcome import Outcome
 
 __all__ = ["Inputs", "read_inputs"]

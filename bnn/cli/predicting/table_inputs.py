@@ -10,7 +10,7 @@ from bnn._common.text import listed
 from bnn.cli.predicting.named_inputs import Inputs, kind_of, refuse, row_names
 from bnn.data.dataset import Part
 from bnn.data.tables.columns import category_name
-from bnn.data.tables.table import TablePreparation
+from bnn.data.tables.preparation import TablePreparation
 
 
 def read_tables(preparation: TablePreparation, paths: Sequence[str], keep: Iterable[str] = ()) -> Inputs:

@@ -17,6 +17,7 @@ from bnn.cli.training.overrides import option_names, with_method_flags, with_sch
 from bnn.cli.training.settings import Setting, applied, parsed
 from bnn.data import names
 from bnn.data.dataset import Data
+from bnn.data.sources import source_at
 from bnn.train.build import build_data, build_net
 from bnn.train.presets import presets
 from bnn.train.recipe import PLAIN, Recipe
@@ -93,7 +94,8 @@ def _meant(file: str) -> str:
     """What a word that is no recipe may be."""
     if file in presets():
         return f"; it is a preset: bayesianize train --preset {file}"
-    if file.endswith((".csv", ".tsv")):
+    source = source_at(file)
+    if source is not None and "target" in source.needs:
         return f"; data go behind --data: bayesianize train --data {file} --target COLUMN"
     if file in names() or os.path.exists(file):
         return f"; data go behind --data: bayesianize train --data {file}"

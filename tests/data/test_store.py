@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from made_sets import written
 
-from bnn.data.named_sets import download, sources
-from bnn.data.named_sets.download import Remote, fetch
-from bnn.data.named_sets.sources import Form, find, folders, locate
+from bnn.data.named_sets import store
+from bnn.data.named_sets.store import Form, Remote, fetch, find, folders, locate
 
 CONTENT = bytes(range(256)) * 4000  # more than one block
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -67,7 +66,7 @@ def form(*files: str, remotes: tuple[Remote, ...] = ()) -> Form:
 
 def test_folders_and_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert folders() == [tmp_path / "data", tmp_path / "cache"]
-    monkeypatch.setenv("BNN_DATA", f"{tmp_path / 'a'}{sources.os.pathsep}{tmp_path / 'b'}")
+    monkeypatch.setenv("BNN_DATA", f"{tmp_path / 'a'}{store.os.pathsep}{tmp_path / 'b'}")
     monkeypatch.delenv("BNN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert folders() == [tmp_path / "a", tmp_path / "b", tmp_path / "xdg" / "bayesianize"]
@@ -149,7 +148,7 @@ def test_a_bad_download_leaves_nothing(
 
 
 def test_a_server_that_does_not_answer(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.1)
+    monkeypatch.setattr(store, "TIMEOUT", 0.1)
     with pytest.raises(ConnectionError, match=r"could not download.*timed out"):
         fetch(Remote(f"{site}/late", SHA256), tmp_path / "file")
 
@@ -172,7 +171,7 @@ def test_downloads_only_when_allowed_and_only_once(site: str, tmp_path: Path, mo
         locate("it", [one])
     monkeypatch.setenv("BNN_DOWNLOAD", "1")
     assert locate("it", [one])[1] == [tmp_path / "cache" / "set" / "good"]
-    monkeypatch.setattr(sources, "fetch", lambda *_: pytest.fail("it is there already"))
+    monkeypatch.setattr(store, "fetch", lambda *_: pytest.fail("it is there already"))
     assert locate("it", [one], download=True)[1] == [tmp_path / "cache" / "set" / "good"]
 
 
@@ -188,7 +187,7 @@ def test_without_rich_there_is_no_bar(site: str, tmp_path: Path, monkeypatch: py
     def missing(module: str, extra: str) -> None:
         raise ImportError(module)
 
-    monkeypatch.setattr(download, "need", missing)
+    monkeypatch.setattr(store, "need", missing)
     fetch(Remote(f"{site}/good", SHA256), tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
 
