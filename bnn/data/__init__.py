@@ -61,9 +61,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'bnn.data' has no attribute {name!r}")
-    return getattr(import_module(f"bnn.data.{_LATER[name]}"), name)
+    if name in _LATER:
+        return getattr(import_module(f"bnn.data.{_LATER[name]}"), name)
+    sources = import_module("bnn.data.sources")
+    if name in sources.SOURCES and sources.SOURCES[name].path:  # of a source that joined later
+        return sources.found(sources.SOURCES[name].reader)
+    raise AttributeError(f"module 'bnn.data' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

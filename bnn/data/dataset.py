@@ -19,7 +19,10 @@ Numbers = Tensor | npt.ArrayLike
 
 
 class Preparation(Protocol):
-    """Turns raw inputs into what a network takes; learned on the training part and stored with the model as JSON."""
+    """Turns raw inputs into what a network takes; learned on the training part and stored with the model as JSON.
+
+    Its class has a `kind`, and a class method `from_dict` that reads what `to_dict` gave.
+    """
 
     def __call__(self, raw: Any) -> Tensor:
         """Prepared inputs (N, ...) of a floating type."""

@@ -17,8 +17,8 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, ... -> plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> _common
-# data know no network: what is read from them, the verbs may read.
+# cli -> train, report, ... -> plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> _engine -> ... -> data
+# -> _common. The data room knows no network, so that whatever takes data, a verb too, reads them in one way.
 ROOMS = [
     ["_common"],
     ["data"],

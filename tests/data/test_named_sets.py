@@ -300,8 +300,9 @@ def test_ood_takes_the_shape_and_scaling_of_the_other_set(folder: Path) -> None:
 
 
 def test_ood_resizes_and_averages_as_pillow_and_numpy_do(folder: Path) -> None:
-    from bnn.data.ood_sets import resized, with_channels
     from PIL import Image
+
+    from bnn.data.ood_sets import resized, with_channels
 
     colour = pixels(2, 3, 64, 64)
     small = resized(torch.from_numpy(colour), (32, 32)).numpy()

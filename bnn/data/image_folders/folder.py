@@ -285,8 +285,8 @@ def _check(found: Found) -> None:
             f"{found.root}: classes without an image to train on: {listed(empty)}; add some or remove them"
         )
     for part, images in found.parts.items():
-        strangers = [repr(name) for name, files in images.items() if files and name not in classes]
-        if strangers:
-            raise ValueError(f"{found.root}: classes in {part} that have no folder in train: {listed(strangers)}")
+        unknown = [repr(name) for name, files in images.items() if files and name not in classes]
+        if unknown:
+            raise ValueError(f"{found.root}: classes in {part} that have no folder in train: {listed(unknown)}")
         if not any(images.values()):
             raise ValueError(f"{found.root}: the folder of the {part} part has no images; fill it or remove it")

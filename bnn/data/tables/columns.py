@@ -83,20 +83,20 @@ class CategoryColumn:
         """Features (N, categories) of the rows' cells; all are 0 where the category is unknown."""
         positions = {one: index for index, one in enumerate(self.categories)}
         encoded = np.zeros((len(rows), len(self.features)))
-        strangers: dict[str, int] = {}  # and where they were seen first
+        unseen: dict[str, int] = {}  # and where they were seen first
         for row, cell in enumerate(rows.columns[self.name]):
             gone = is_missing(cell, words)
             at = len(positions) if gone and self.missing else None if gone else _position(positions, cell)
             if at is None:
-                strangers.setdefault("missing" if gone else repr(cell), row)
+                unseen.setdefault("missing" if gone else repr(cell), row)
             else:
                 encoded[row, at] = 1
-        if strangers:
-            self._tell(rows, strangers, unknown)
+        if unseen:
+            self._tell(rows, unseen, unknown)
         return encoded
 
-    def _tell(self, rows: Table, strangers: dict[str, int], unknown: str) -> None:
-        seen = listed(f"{one} ({rows.word} {rows.numbers[row]})" for one, row in strangers.items())
+    def _tell(self, rows: Table, unseen: dict[str, int], unknown: str) -> None:
+        seen = listed(f"{one} ({rows.word} {rows.numbers[row]})" for one, row in unseen.items())
         message = f"{rows.source}: not in the training part of column {self.name!r}: {seen}"
         if unknown == "error":
             raise ValueError(f"{message}; known are {listed(map(repr, self.categories), 10)}")

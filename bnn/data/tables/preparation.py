@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -77,6 +77,8 @@ class TablePreparation:
         reading: how a table is read.
     """
 
+    kind: ClassVar[str] = "table"
+
     columns: tuple[Column, ...]
     reading: Reading = Reading()
 
@@ -111,7 +113,7 @@ class TablePreparation:
         """As JSON."""
         reading = self.reading
         return {
-            "kind": "table",
+            "kind": self.kind,
             "columns": [column.to_dict() for column in self.columns],
             "missing": list(reading.missing),
             "unknown": reading.unknown,
