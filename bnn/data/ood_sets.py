@@ -109,7 +109,7 @@ def kinds(like: Part) -> dict[str, Callable[[Tensor, np.random.Generator], Tenso
     """The synthetic inputs in the shape of `like`, by name; nothing for inputs that are neither images nor rows."""
     if _is_images(like.x):
         return {"noise": _noise, "shuffled": _shuffled_pixels, "inverted": _inverted, "letters": _letters}
-    if like.x.is_floating_point() and like.x.ndim == 2:
+    if isinstance(like.x, Tensor) and like.x.is_floating_point() and like.x.ndim == 2:
         return {"noise": _noise, "shuffled": _shuffled_columns, "far": _far}
     return {}
 
@@ -118,8 +118,8 @@ KINDS = ("noise", "shuffled", "inverted", "letters", "far")
 strange = synthetic_ood  # the name of earlier versions
 
 
-def _is_images(x: Tensor) -> bool:
-    return x.dtype == torch.uint8 and x.ndim == 4 and x.shape[1] in (1, 3)
+def _is_images(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype == torch.uint8 and x.ndim == 4 and x.shape[1] in (1, 3)
 
 
 def _noise(x: Tensor, random: np.random.Generator) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bnn._common.seeds import own_randomness
 from bnn.cli.mistakes import Mistake, nearest, one_of
 from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
@@ -21,7 +22,6 @@ from bnn.data.sources import source_at
 from bnn.train.build import build_data, build_net
 from bnn.train.presets import presets
 from bnn.train.recipe import PLAIN, Recipe
-from bnn.train.seeds import own_randomness
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
 LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
