@@ -58,7 +58,8 @@ def fit(
 
     Args:
         net: a converted network, a plain one, or an `Ensemble`, whose members train together.
-        data: a `bnn.data.Data`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a `DataLoader`.
+        data: a `bnn.data.Data` or `Part`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a
+            `DataLoader`; x may be a tuple or dict of several inputs.
         likelihood: as for `bnn.ELBO`; None: "categorical" for classes (integer targets), else "gaussian", whose noise
             is learned: `history.likelihood` is what `bnn.predict` needs then. A `Dataset` or `DataLoader` does not say
             what its targets are, so there it is needed.
