@@ -22,6 +22,7 @@ from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.cli.app import run as cli
+from bnn.data.sources import SOURCES
 from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
@@ -41,12 +42,15 @@ def name(page: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def same_pairings():
-    """Forgets the pairings that a page defines."""
-    before = dict(base._PAIRINGS)
+def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """Forgets the pairings and data sources that a page defines, and the files it writes."""
+    monkeypatch.chdir(tmp_path)
+    registries: list[dict[Any, Any]] = [base._PAIRINGS, SOURCES]
+    before = [dict(one) for one in registries]
     yield
-    base._PAIRINGS.clear()
-    base._PAIRINGS.update(before)
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.mark.slow

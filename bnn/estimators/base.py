@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_bool, check_choice, check_size
 from bnn._common.extras import need
+from bnn._common.seeds import derived, own_randomness
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
@@ -21,7 +22,6 @@ from bnn.nn.base import BayesianLayer
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
-from bnn.train.seeds import derived, own_randomness
 
 _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")

@@ -50,7 +50,8 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     else:
         prediction, probability = _numbers(centre), None
         truth = None if target is None else _numbers(target)
-    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, picture(part.x[row]))
+    drawn = picture(part.x[row]) if isinstance(part.x, Tensor) else None
+    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn)
 
 
 def _name(label: int, classes: tuple[str, ...]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from bnn.data.dataset import tensors_in
 
 
 class NotFinite:
@@ -22,9 +23,10 @@ class NotFinite:
         self.what, self.rows = what, rows
         self.inputs = self.outputs = 0
 
-    def count(self, x: Tensor, *outputs: NDArray[Any]) -> None:
+    def count(self, x: Any, *outputs: NDArray[Any]) -> None:
         """Adds prepared inputs (n, ...) and what was predicted for them, arrays (n, ...)."""
-        self.inputs += int(torch.isnan(x).reshape(len(x), -1).any(1).sum())
+        bad = [torch.isnan(one).reshape(len(one), -1).any(1) for one in tensors_in(x)]
+        self.inputs += int(torch.stack(bad).any(0).sum())
         wrong = [~np.isfinite(one).reshape(len(one), -1).all(axis=1) for one in outputs]
         self.outputs += int(np.any(wrong, axis=0).sum())
 

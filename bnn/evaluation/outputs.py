@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.data.dataset import Part, TargetScale
+from bnn.data.dataset import Part, TargetScale, tensors_in
+from bnn.data.forms import to_device
 from bnn.evaluation.finite import NotFinite
 from bnn.prediction import predict
 
@@ -79,15 +80,15 @@ class Predictor:
 
     def _chunks(self, part: Part) -> Iterator[slice]:
         """Slices of whole batches: as many as fit."""
-        one = part.inputs(slice(0, 1))
-        fit = min(INPUTS, INPUT_BYTES // max(1, one.numel() * one.element_size()))
+        one = tensors_in(part.inputs(slice(0, 1)))
+        fit = min(INPUTS, INPUT_BYTES // max(1, sum(tensor.numel() * tensor.element_size() for tensor in one)))
         size = max(1, fit // self.batch_size) * self.batch_size
         return (slice(start, min(start + size, len(part))) for start in range(0, len(part), size))
 
-    def _predict(self, x: Tensor) -> Outputs:
+    def _predict(self, x: Any) -> Outputs:
         prediction = predict(
             self.network,
-            x.to(device_of(self.network)),
+            to_device(x, device_of(self.network)),
             self.samples,
             self.likelihood,
             torch.Generator().manual_seed(self.seed),

@@ -50,10 +50,10 @@ def evaluate(
         net: a converted network, an `Ensemble`, or a plain network, which runs once.
         data: a `bnn.data.Data`, whose test part is scored, a `Part`, a pair (x, y) of tensors or arrays, a torch
             `Dataset` of pairs, or a `DataLoader`.
-        ood: inputs from elsewhere: the name of a data set (see `bnn.data.ood`) or of made inputs ("noise", "shuffled",
-            "inverted", "letters", "far": see `bnn.data.strange`), a folder of images (needs no classes), a `Data` (its
-            test part, else its training part), a `Part`, a tensor of inputs as the network takes them, a list of names
-            and folders, or a dict of any of these.
+        ood: out-of-distribution inputs: the name of a data set (see `bnn.data.ood`) or of synthetic ones ("noise",
+            "shuffled", "inverted", "letters", "far": see `bnn.data.synthetic_ood`), a folder of images (needs no
+            classes), a `Data` (its test part, else its training part), a tensor of inputs as the network takes them, a
+            `Part`, `Dataset` or `DataLoader`, a list of names and folders, or a dict of any of these.
         corruptions: of images: True or "all" (15 kinds, 5 severities), kinds, severities, or a dict kind -> severities.
         samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike.
         likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was

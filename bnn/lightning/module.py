@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_size
 from bnn._common.extras import need
+from bnn._common.seeds import derived
 from bnn.ensemble import Ensemble
 from bnn.lightning.scores import Scores
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws, predict
 from bnn.train.schedule import Schedule
-from bnn.train.seeds import derived
 
 _lightning = need("lightning.pytorch", "train")
 

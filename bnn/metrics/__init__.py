@@ -1,7 +1,7 @@
 """Metrics: plain functions of arrays or tensors, in float64, that return Python floats; each with a bootstrap interval.
 
-Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`; inputs from
-elsewhere: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`, `coverage`,
+Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`; out of
+distribution: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`, `coverage`,
 `sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`; `bootstrap`.
 `classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once.
 

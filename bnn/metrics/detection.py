@@ -1,4 +1,4 @@
-"""Telling inputs from elsewhere: out-of-distribution is the positive class, and a larger score says "from elsewhere".
+"""Detection of out-of-distribution inputs: they are the positive class, and a larger score speaks for them.
 
 Ours, by ranks, where torchmetrics (1.9) could serve: its AUROC and average precision put scores outside [0, 1] through
 a sigmoid, in the type they come in, so that large scores (20, 30, ... of float32) become ties; answer in float32; and
@@ -99,7 +99,7 @@ def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
 
     Args:
         scores_in: (N,), scores of inputs from the distribution.
-        scores_out: (M,), scores of inputs from elsewhere.
+        scores_out: (M,), scores of out-of-distribution inputs.
 
     >>> auroc([0.1, 0.2, 0.3], [0.3, 0.4])  # 5 of 6 pairs are in order, one is a tie
     0.916...

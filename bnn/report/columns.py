@@ -9,7 +9,7 @@ from bnn.evaluation import Evaluation
 from bnn.metrics.bootstrap import Interval
 from bnn.report import numbers
 
-SCORES = {"classification": "entropy", "regression": "total"}  # tells inputs from elsewhere by the whole uncertainty
+SCORES = {"classification": "entropy", "regression": "total"}  # of out-of-distribution inputs: all uncertainty
 KINDS = {"auroc": "AUROC", "epistemic": "epistemic"}  # columns whose title is the name of a set of inputs
 WORDS = {"entropy": "entropy", "total": "total uncertainty"}
 
@@ -101,7 +101,7 @@ def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
     found = [[one.uncertainty.epistemic for one in run.ood.values()] for run in runs]
     means = [sum(values) / len(values) if values else None for values in found]
     cells = tuple(_amount(run, one) for run, one in zip(runs, means, strict=True))
-    yield Column("epistemic:elsewhere", group, "elsewhere", f"{about}inputs from elsewhere, all sets", None, cells)
+    yield Column("epistemic:ood", group, "OOD", f"{about}out-of-distribution inputs, all sets", None, cells)
 
 
 def _amount(run: Evaluation, value: float | None) -> Cell:
@@ -124,7 +124,7 @@ def _time(runs: Sequence[Evaluation]) -> Iterator[Column]:
 
 
 def sets(runs: Sequence[Evaluation]) -> list[str]:
-    """The sets of inputs from elsewhere that any run has seen."""
+    """The sets of out-of-distribution inputs that any run has seen."""
     return list(dict.fromkeys(name for run in runs for name in run.ood))
 
 

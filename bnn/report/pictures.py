@@ -15,9 +15,9 @@ from bnn._common.extras import need
 from bnn.plots.beside import settle
 from bnn.report.entry import Entry, grouped
 from bnn.report.picture import Picture, runs_of, slug
-from bnn.report.sections import calibration, corruptions, examples, outside, selective, tradeoff, training
+from bnn.report.sections import calibration, corruptions, examples, ood, selective, tradeoff, training
 
-MODULES = (calibration, outside, corruptions, selective, training, tradeoff)
+MODULES = (calibration, ood, corruptions, selective, training, tradeoff)
 SIZE, LINE = (4.2, 3.2), 0.17  # inches: of a figure, and of each line of a long key
 FORMATS = ("png", "svg", "pdf")
 

@@ -8,7 +8,7 @@ from itertools import chain
 from bnn.report.columns import Cell, Column
 from bnn.report.comparison import Comparison
 
-FEW_SETS = 2  # of inputs from elsewhere that get a sentence each
+FEW_SETS = 2  # of out-of-distribution inputs that get a sentence each
 
 
 class Name(str):
@@ -71,7 +71,7 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
 
 
 def _outside(found: Comparison) -> Iterator[Sentence]:
-    """Which run spots inputs from elsewhere best; where there are many sets, how often each is best."""
+    """Which run spots out-of-distribution inputs best; where there are many sets, how often each is best."""
     columns = [column for column in found.columns if column.key.startswith("auroc:")]
     if len(columns) <= FEW_SETS:
         for column in columns:
@@ -83,11 +83,11 @@ def _outside(found: Comparison) -> Iterator[Sentence]:
     wins = {name: sum(name in _marked(found, column, "best") for column in clear) for name in found.runs}
     most = max(wins.values())
     if not most:
-        yield [f"At spotting inputs from elsewhere no run is clear of all others in any of {len(columns)} sets."]
+        yield [f"At spotting out-of-distribution inputs no run is clear of all others in any of {len(columns)} sets."]
         return
     first = [Name(name) for name, count in wins.items() if count == most]
     end = f", clear of all others in {most} of {len(columns)} sets."
-    yield ["Best at spotting inputs from elsewhere is ", *_and(first), end]
+    yield ["Best at spotting out-of-distribution inputs is ", *_and(first), end]
 
 
 def _size(found: Comparison) -> Iterator[Sentence]:

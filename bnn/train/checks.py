@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn.data.dataset import Data, Part
+from bnn.data.batches import Batches, InMemory
+from bnn.data.dataset import Data, Part, tensors_in
+from bnn.data.forms import to_device
 from bnn.prediction import draws
-from bnn.train.batches import InMemory, Source
 
 FEW = 2  # inputs to try the network on
 
 
-def checked(source: Source, net: nn.Module, likelihood: Any, data: Any, given: bool) -> tuple[Source, int | None]:
+def checked(source: Batches, net: nn.Module, likelihood: Any, data: Any, given: bool) -> tuple[Batches, int | None]:
     """The source with targets of the shape the likelihood wants, and the number of outputs; errors for what cannot go.
 
     Only data in memory are looked at: numbers that are not finite, labels the network has no output for, inputs it
@@ -30,7 +31,8 @@ def checked(source: Source, net: nn.Module, likelihood: Any, data: Any, given: b
         return source, None
     part = source.part
     assert part.y is not None
-    _check_finite("x", part.x)
+    for x in tensors_in(part.x):
+        _check_finite("x", x)
     _check_finite("y", part.y)
     if not given:
         _check_kind(part.y)
@@ -85,8 +87,11 @@ def _tried(net: nn.Module, part: Part) -> Tensor | None:
     net.eval()
     try:
         with torch.no_grad():
-            outputs = draws(net, x if place is None else x.to(place.device), samples=0, generator=torch.Generator())
+            outputs = draws(
+                net, x if place is None else to_device(x, place.device), samples=0, generator=torch.Generator()
+            )
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        x = tensors_in(x)[0]
         differs = place is not None and x.dtype != place.dtype
         hint = f"; the network is {place.dtype}: use x.to({place.dtype})" if differs and place is not None else ""
         what = f"{x.dtype} of shape {tuple(x.shape[1:])} each"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bnn import likelihoods
 from bnn._common.atomic import write_atomically
+from bnn._common.seeds import derived, own_randomness, seed_everything
 from bnn._common.text import listed
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
@@ -29,7 +30,6 @@ from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
 from bnn.train.run import DivergenceError
 from bnn.train.schedule import ADDED
-from bnn.train.seeds import derived, own_randomness, seed_everything
 
 LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "schedule.epochs", "schedule.patience")

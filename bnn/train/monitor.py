@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from bnn import likelihoods
-from bnn.data.dataset import Data
+from bnn.data.dataset import Data, Part
+from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.batches import FromDataset, InMemory, Source, inputs_and_targets, source_of
 from bnn.train.checks import fitting_targets
 from bnn.train.tally import Tally
 
@@ -50,8 +48,8 @@ class Monitor:
             with torch.no_grad():
                 for x, y in self._batches():
                     generator = torch.Generator().manual_seed(seed)  # the same draws for every batch
-                    outputs = draws(network, _to(x, device), _samples(network, self.samples), generator)
-                    y = _to(y, device)
+                    outputs = draws(network, to_device(x, device), _samples(network, self.samples), generator)
+                    y = to_device(y, device)
                     y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
                     nll = self._nll(outputs, y)
                     total, count = total + float(nll.double().sum()), count + len(nll)
@@ -96,27 +94,7 @@ def _batches(data: Any) -> Any:
         data = data.validation if data.validation is not None else data.test
         if data is None:
             raise ValueError("the validation data have neither a validation nor a test part")
-    if isinstance(data, DataLoader):
-        return lambda: map(inputs_and_targets, data)
-    source = source_of(data, BATCH)
-    return lambda: _in_order(source)
-
-
-def _in_order(source: Source) -> Iterator[tuple[Any, Any]]:
-    if isinstance(source, InMemory):
-        part = source.part
-        for start in range(0, len(part), BATCH):
-            rows = slice(start, start + BATCH)
-            assert part.y is not None
-            yield part.inputs(rows), part.y[rows]
-        return
-    assert isinstance(source, FromDataset)
-    yield from map(inputs_and_targets, DataLoader(source.dataset, batch_size=BATCH))
-
-
-def _to(x: Any, device: torch.device) -> Any:
-    if isinstance(x, Tensor):
-        return x.to(device)
-    if isinstance(x, dict):
-        return {name: _to(part, device) for name, part in x.items()}
-    return tuple(_to(part, device) for part in x) if isinstance(x, tuple | list) else x
+    found = taken(data)
+    if isinstance(found, Part):
+        with_targets(found)
+    return lambda: batches_in_order(found, BATCH)

@@ -12,7 +12,7 @@ from torch import nn
 from bnn import likelihoods
 from bnn._common.atomic import write_atomically
 from bnn.data.dataset import Data, TargetScale
-from bnn.data.preparation import preparation
+from bnn.data.sources import preparation
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 from bnn.train.build import build_net

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnn._common.checks import check_bool, check_positive, check_size
 from bnn._common.extras import need
+from bnn.data.sources import SOURCES, source_of
 from bnn.nn.base import families
 from bnn.train.schedule import Schedule
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PLAIN = "deterministic"
-DATA_KINDS = ("name", "csv", "folder", "arrays")  # the key that says what kind of data it is
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,7 @@ class Recipe:
         for part in ("data", "net", "method"):
             if not isinstance(getattr(self, part), dict):
                 raise ValueError(f"{part} must be an object, as {_EXAMPLES[part]}; got {getattr(self, part)!r}")
-        kinds = [kind for kind in DATA_KINDS if kind in self.data]
-        if len(kinds) != 1:
-            raise ValueError(f"data must have one of {', '.join(DATA_KINDS)}, as {_EXAMPLES['data']}; got {self.data}")
+        source_of(self.data)
         if not isinstance(self.net.get("name"), str):
             raise ValueError(f"net must have a name, as {_EXAMPLES['net']}; got {self.net}")
         self._check_method()
@@ -185,7 +183,7 @@ def _from_here(values: Any, folder: str) -> Any:
         return values
     beside = dict(values)
     data = dict(beside["data"]) if isinstance(beside.get("data"), dict) else {}
-    for kind in ("csv", "folder", "arrays", "test"):
+    for kind in (*(one.kind for one in SOURCES.values() if one.path), "test"):
         if isinstance(data.get(kind), str) and os.path.exists(os.path.join(folder, data[kind])):
             data[kind] = os.path.join(folder, data[kind])
     if isinstance(beside.get("weights"), str) and os.path.exists(os.path.join(folder, beside["weights"])):

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnn._common.seeds import derived, seed_everything
 from bnn._engine.fold import Statistics
+from bnn.data.batches import Batch, Batches, Place
 from bnn.ensemble import Ensemble
 from bnn.files import save
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
-from bnn.train.batches import Batch, Place, Source
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.best import Best
 from bnn.train.devices import agreed, same_everywhere_, summed
@@ -27,7 +28,6 @@ from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.sampling import StepSampling, sampling_of
 from bnn.train.schedule import Schedule
-from bnn.train.seeds import derived, seed_everything
 from bnn.train.tally import Tally
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
@@ -78,7 +78,7 @@ class Run:
         self,
         fabric: Any,
         elbo: ELBO,
-        source: Source,
+        source: Batches,
         schedule: Schedule,
         monitor: Monitor | None,
         seed: int,

@@ -16,7 +16,7 @@ from bnn.cli.app import run
 from bnn.cli.networks import counting, shapes
 from bnn.cli.networks.architecture import named
 from bnn.cli.networks.counting import readable
-from bnn.data.named_sets.images import IMAGE_SETS
+from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.likelihoods import Categorical
 from bnn.nn.nets import CNN, FCN
 from bnn.train import Recipe

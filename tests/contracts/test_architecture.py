@@ -20,13 +20,14 @@ PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 # each room may import from its own level and from those before it
 ROOMS = [
     ["_common"],
+    ["data"],
     ["functional"],
     ["distributions"],
     ["_engine"],
     ["nn", "likelihoods", "metrics", "calibration"],
     ["_conversion"],
     [],  # the verbs: every other module of the package
-    ["data", "plots"],
+    ["plots"],
     ["train", "report", "evaluation"],
     ["estimators", "lightning"],
     ["cli", "__main__"],

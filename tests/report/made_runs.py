@@ -58,7 +58,7 @@ def examples(pictures: bool = True, target: bool = True) -> Examples:
 
 
 def outside(auroc: float, shown: bool = True) -> OOD:
-    """A set of inputs from elsewhere."""
+    """A set of out-of-distribution inputs."""
     detection = {"entropy": {"auroc": around(auroc), "aupr": around(0.8), "fpr95": around(0.3)}}
     if not shown:
         return OOD(50, Uncertainty(1.0, 0.7, 0.3), detection)

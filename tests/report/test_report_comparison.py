@@ -127,7 +127,7 @@ def test_the_summary_names_the_smallest_and_the_best_outside() -> None:
 def test_many_sets_share_a_sentence() -> None:
     good, bad = ({name: outside(value) for name in "xyz"} for value in (0.9, 0.6))
     found = text(Entry("a", full(ood=good)), Entry("b", full(ood=bad)))
-    assert "Best at spotting inputs from elsewhere is a, clear of all others in 3 of 3 sets." in found
+    assert "Best at spotting out-of-distribution inputs is a, clear of all others in 3 of 3 sets." in found
     close = {name: outside(0.901) for name in "xyz"}
     assert "no run is clear of all others in any of 3 sets" in text(
         Entry("a", full(ood=good)), Entry("b", full(ood=close))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bnn.data.named_sets.images import IMAGE_SETS
+from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.train.build import build_data
 
 Shape = tuple[tuple[int, ...], int]  # of one input, and the number of outputs

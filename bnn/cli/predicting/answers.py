@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnn.cli.predicting.abstain import ABSTAIN, KINDS, Rule, uncertainty
-from bnn.cli.predicting.named_inputs import Inputs
+from bnn.cli.predicting.inputs import Inputs
 from bnn.evaluation.outputs import Array, Outputs
 from bnn.metrics.mixture import mixture_interval
 

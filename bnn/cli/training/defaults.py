@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from bnn.cli.training.methods import Method
+from bnn.data.batches import step_count
 from bnn.nn.base import layer_types
-from bnn.train.batches import step_count
 from bnn.train.recipe import PLAIN
 
 STEPS, EPOCHS = 600, 12  # of plain training, or from scratch: at least so many of each

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bnn._common.seeds import own_randomness
 from bnn.cli.mistakes import Mistake, nearest, one_of
 from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
@@ -17,10 +18,10 @@ from bnn.cli.training.overrides import option_names, with_method_flags, with_sch
 from bnn.cli.training.settings import Setting, applied, parsed
 from bnn.data import names
 from bnn.data.dataset import Data
+from bnn.data.sources import source_at
 from bnn.train.build import build_data, build_net
 from bnn.train.presets import presets
 from bnn.train.recipe import PLAIN, Recipe
-from bnn.train.seeds import own_randomness
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
 LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
@@ -93,7 +94,8 @@ def _meant(file: str) -> str:
     """What a word that is no recipe may be."""
     if file in presets():
         return f"; it is a preset: bayesianize train --preset {file}"
-    if file.endswith((".csv", ".tsv")):
+    source = source_at(file)
+    if source is not None and "target" in source.needs:
         return f"; data go behind --data: bayesianize train --data {file} --target COLUMN"
     if file in names() or os.path.exists(file):
         return f"; data go behind --data: bayesianize train --data {file}"

@@ -9,19 +9,19 @@ import torch
 from torch import nn
 
 from bnn import likelihoods
+from bnn._common.seeds import own_randomness
 from bnn.bayesianize import bayesianize_
 from bnn.cli.mistakes import Mistake
+from bnn.data.batches import training_batches
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.evaluation.pieces import Size
 from bnn.evaluation.size import size_of
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
-from bnn.train.batches import source_of
 from bnn.train.build import build_net
 from bnn.train.checks import checked
 from bnn.train.recipe import Recipe
-from bnn.train.seeds import own_randomness
 
 
 def rehearse(recipe: Recipe, data: Data) -> Size:
@@ -38,7 +38,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done
         net = _converted(recipe, data, outputs)
-        checked(source_of(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
+        checked(training_batches(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
     return size_of(net)
 
 

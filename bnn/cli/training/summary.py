@@ -7,6 +7,7 @@ import os
 import pathlib
 from typing import Any
 
+from bnn.cli.training.sources import file_of
 from bnn.cli.validation import predictions
 from bnn.data.dataset import Data
 from bnn.evaluation.scores import Resampling
@@ -81,8 +82,7 @@ def _stages(folder: str) -> list[list[dict[str, Any]]]:
 
 
 def _next(folder: str, data: dict[str, Any]) -> list[str]:
-    own = next((str(data[kind]) for kind in ("csv", "folder") if kind in data), "FILE")
-    run, inputs = _quoted(folder), _quoted(own)
+    run, inputs = _quoted(folder), _quoted(file_of(data) or "FILE")
     return [f"bayesianize evaluate {run}", f"bayesianize predict {run} {inputs}", f"bayesianize report {run}"]
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import bnn
-from bnn.data import Part, strange
-from bnn.data.strangers import FONTS, KINDS, LETTERS, kinds
+from bnn.data import Part, strange, synthetic_ood
+from bnn.data.ood_sets import FONTS, KINDS, LETTERS, kinds
 
 
 def images(n: int = 30, channels: int = 3) -> Part:
@@ -27,7 +27,7 @@ def rows(n: int = 200) -> Part:
 def test_shape_preparation_and_seed(kind: str, like: Part) -> None:
     if kind not in kinds(like):
         pytest.skip(f"no {kind} of these")
-    made, again, other = (strange(kind, like, seed) for seed in (0, 0, 1))
+    made, again, other = (synthetic_ood(kind, like, seed) for seed in (0, 0, 1))
     assert (made.x.shape, made.x.dtype, made.y, made.prepare) == (like.x.shape, like.x.dtype, None, like.prepare)
     assert torch.equal(made.x, again.x)
     assert torch.equal(made.x, other.x) == (kind in ("inverted", "far"))
@@ -36,50 +36,50 @@ def test_shape_preparation_and_seed(kind: str, like: Part) -> None:
 
 def test_what_each_kind_of_image_keeps() -> None:
     like = images()
-    assert torch.equal(255 - strange("inverted", like).x, like.x)
-    shuffled = strange("shuffled", like).x
+    assert torch.equal(255 - synthetic_ood("inverted", like).x, like.x)
+    shuffled = synthetic_ood("shuffled", like).x
 
     def pixels(x: torch.Tensor) -> list[list[tuple[int, ...]]]:
         return [sorted(map(tuple, one.flatten(1).T.tolist())) for one in x]
 
     assert pixels(shuffled) == pixels(like.x)  # all channels of a pixel together
     assert not torch.equal(shuffled[0].argsort(), shuffled[1].argsort())  # an order of its own for each
-    noise = strange("noise", images(400)).x.double()
+    noise = synthetic_ood("noise", images(400)).x.double()
     assert abs(noise.mean() - 127.5) < 1.5  # 75,600 uniform numbers: five standard errors are 1.4
     assert noise.max() == 255
 
 
 def test_letters_are_strokes_that_reach_two_sides() -> None:
     count = len(FONTS) * len(LETTERS)
-    letters = strange("letters", images(count)).x
+    letters = synthetic_ood("letters", images(count)).x
     assert len({one.numpy().tobytes() for one in letters}) > 0.85 * count  # each once; some look the same so small
     assert (letters[:, 0] == letters[:, 1]).all()
     filled = (letters[:, 0] > 0).double()
     high, wide = (filled.amax(axis).mean(1) for axis in (2, 1))
     assert (torch.maximum(high, wide) > 0.85).all()  # all but one row or column
     bright = Part(200 + images().x // 2)
-    assert torch.equal(strange("letters", bright, 3).x, 255 - strange("letters", images(), 3).x)
+    assert torch.equal(synthetic_ood("letters", bright, 3).x, 255 - synthetic_ood("letters", images(), 3).x)
     assert not set("0123456789OoIlSsBZzQqGgbDUun") & set(LETTERS)
 
 
 def test_what_each_kind_of_table_keeps() -> None:
     like = rows()
-    shuffled = strange("shuffled", like).x
+    shuffled = synthetic_ood("shuffled", like).x
     assert torch.equal(shuffled.sort(0).values, like.x.sort(0).values)
     assert abs(np.corrcoef(shuffled[:, 0], shuffled[:, 3])[0, 1]) < 0.3  # 1 before; sd 0.07 of independent ones
-    far = strange("far", like).x
+    far = synthetic_ood("far", like).x
     torch.testing.assert_close(far.mean(0), like.x.mean(0))
     torch.testing.assert_close(far.std(0), 3 * like.x.std(0))
-    noise = strange("noise", like).x
+    noise = synthetic_ood("noise", like).x
     assert (noise >= like.x.amin(0)).all()
     assert (noise <= like.x.amax(0)).all()
 
 
 def test_mistakes_say_what_there_is() -> None:
-    with pytest.raises(ValueError, match=r"no strange inputs 'far' for images; expected one of \['noise', "):
-        strange("far", images())
-    with pytest.raises(ValueError, match=r"no strange inputs 'letters' for tables; .*'far'\]"):
-        strange("letters", rows())
+    with pytest.raises(ValueError, match=r"no synthetic inputs 'far' for images; expected one of \['noise', "):
+        synthetic_ood("far", images())
+    with pytest.raises(ValueError, match=r"no synthetic inputs 'letters' for tables; .*'far'\]"):
+        synthetic_ood("letters", rows())
 
 
 def test_evaluate_takes_them_by_name() -> None:
@@ -87,8 +87,12 @@ def test_evaluate_takes_them_by_name() -> None:
     like = images()
     found = bnn.evaluate(net, like, ood=["noise", "letters"], resamples=30)
     want = bnn.evaluate(
-        net, like, ood={"noise": strange("noise", like), "letters": strange("letters", like)}, resamples=30
+        net, like, ood={"noise": synthetic_ood("noise", like), "letters": synthetic_ood("letters", like)}, resamples=30
     )
     assert found == want
-    with pytest.raises(ValueError, match=r"'nois' is neither .*made inputs are noise, shuffled"):
+    with pytest.raises(ValueError, match=r"'nois' is neither .*synthetic inputs are noise, shuffled"):
         bnn.evaluate(net, like, ood="nois")
+
+
+def test_the_name_of_earlier_versions() -> None:
+    assert strange is synthetic_ood

@@ -1,4 +1,4 @@
-"""Are inputs from elsewhere noticed? How scores are spread, and ROC curves."""
+"""Are out-of-distribution inputs noticed? How scores are spread, and ROC curves."""
 
 from __future__ import annotations
 

@@ -8,14 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import blobs
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from bnn.data.batches import FromDataset, FromLoader, InMemory, Place, step_count, training_batches
 from bnn.data.dataset import Data, Part
-from bnn.train.batches import FromDataset, FromLoader, InMemory, Place, source_of, step_count
 
 SIZES = {"n": st.integers(1, 300), "size": st.integers(1, 60), "world": st.integers(1, 5), "least": st.integers(2, 7)}
+
+
+def blobs(n: int = 30) -> tuple[Tensor, Tensor]:
+    """Three classes."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 4, generator=generator), torch.randint(3, (n,), generator=generator)
 
 
 def places(seed: int, epoch: int, world: int) -> list[Place]:
@@ -105,9 +110,9 @@ class Noisy(Dataset[Any]):
 def test_a_run_that_starts_within_an_epoch_sees_what_it_would_have_seen(kind: str) -> None:
     def source() -> Any:
         if kind == "dataset":
-            return source_of(Noisy(), 5)
+            return training_batches(Noisy(), 5)
         generator = torch.Generator() if "generator" in kind else None
-        return source_of(DataLoader(Noisy(), batch_size=5, shuffle=True, generator=generator), 5)
+        return training_batches(DataLoader(Noisy(), batch_size=5, shuffle=True, generator=generator), 5)
 
     def shown(batches: Any) -> list[Any]:
         return [[batch.x[0].tolist(), batch.x[1].tolist(), batch.y.tolist()] for batch in batches]
@@ -122,14 +127,14 @@ def test_a_run_that_starts_within_an_epoch_sees_what_it_would_have_seen(kind: st
 
 @pytest.mark.slow
 def test_workers_repeat_their_noise_too() -> None:
-    source = source_of(Noisy(), 5, workers=2)
+    source = training_batches(Noisy(), 5, workers=2)
     whole = [batch.x[1].tolist() for batch in source.epoch(Place(4, 1))]
     assert [batch.x[1].tolist() for batch in source.epoch(Place(4, 1), start=3)] == whole[3:]
     assert len({noise for batch in whole for noise in batch}) == 23
 
 
 def test_shares_of_a_data_set_follow_the_size_of_the_parts() -> None:
-    sources = [list(source_of(Noisy(), 7).epoch(Place(0, 0, rank, 2))) for rank in range(2)]
+    sources = [list(training_batches(Noisy(), 7).epoch(Place(0, 0, rank, 2))) for rank in range(2)]
     assert [(len(a.y), len(b.y)) for a, b in zip(*sources, strict=True)] == [(4, 3), (4, 3), (5, 4)]
     assert [a.share + b.share for a, b in zip(*sources, strict=True)] == pytest.approx([2, 2, 2])
     assert sources[0][0].share == pytest.approx(8 / 7)
@@ -145,11 +150,11 @@ def test_what_data_may_be() -> None:
     part = Part(x, y)
     data = Data("toy", "classification", part, classes=("a", "b", "c"))
     for given_data in (data, part, (x, y), [x, y], (x.numpy(), y.numpy()), (x.tolist(), y.tolist())):
-        source = source_of(given_data, 5)
+        source = training_batches(given_data, 5)
         assert isinstance(source, InMemory)
         assert (source.num_data, source.steps(), source.part.x.dtype) == (12, 3, torch.float)
-    assert isinstance(source_of(TensorDataset(x, y), 5), FromDataset)
-    loader = source_of(DataLoader(Stream(), batch_size=2), 5, num_data=6)
+    assert isinstance(training_batches(TensorDataset(x, y), 5), FromDataset)
+    loader = training_batches(DataLoader(Stream(), batch_size=2), 5, num_data=6)
     assert isinstance(loader, FromLoader)
     assert (loader.num_data, loader.steps()) == (6, 0)
 
@@ -171,30 +176,32 @@ def test_what_data_may_be() -> None:
 )
 def test_data_of_another_kind_are_an_error(data: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        source_of(data, 5)
+        training_batches(data, 5)
 
 
 def test_num_data_where_inputs_are_counted_is_an_error() -> None:
     with pytest.raises(ValueError, match="leave it out"):
-        source_of(blobs(), 5, num_data=1000)
+        training_batches(blobs(), 5, num_data=1000)
 
 
 @pytest.mark.parametrize("item", [torch.zeros(2), {"x": torch.zeros(2)}, (torch.zeros(2),)])
 def test_batches_that_are_no_pairs_are_an_error(item: Any) -> None:
-    source = source_of(DataLoader([item, item, item], batch_size=2), 2, num_data=3)
+    source = training_batches(DataLoader([item, item, item], batch_size=2), 2, num_data=3)
     with pytest.raises(TypeError, match="a batch must be a pair"):
         next(source.epoch(Place(0, 0)))
 
 
 def test_a_loader_that_would_show_everything_to_every_process_is_an_error() -> None:
-    source = source_of(DataLoader(TensorDataset(*blobs()), batch_size=5), 5)
+    source = training_batches(DataLoader(TensorDataset(*blobs()), batch_size=5), 5)
     with pytest.raises(ValueError, match="DistributedSampler"):
         next(source.epoch(Place(0, 0, 0, 2)))
 
 
 def test_fingerprints_tell_data_apart() -> None:
     x, y = blobs(200)
-    prints = [source_of(data, 5).fingerprint() for data in [(x, y), (x + 1, y), (x, y.roll(1)), (x[:99], y[:99])]]
+    prints = [
+        training_batches(data, 5).fingerprint() for data in [(x, y), (x + 1, y), (x, y.roll(1)), (x[:99], y[:99])]
+    ]
     assert all(prints.count(one) == 1 for one in prints)
-    assert source_of((x.clone(), y.clone()), 9).fingerprint() == prints[0]
-    assert source_of((x.bfloat16(), y), 5).fingerprint()["inputs"] == 200
+    assert training_batches((x.clone(), y.clone()), 9).fingerprint() == prints[0]
+    assert training_batches((x.bfloat16(), y), 5).fingerprint()["inputs"] == 200

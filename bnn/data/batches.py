@@ -7,17 +7,17 @@ batches it would have seen.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from bnn.data.dataset import Data, Part
-from bnn.train.seeds import derived, seed_everything
+from bnn._common.seeds import derived, seed_everything
+from bnn.data.dataset import Data, Part, tensors_in
+from bnn.data.forms import FORMS, inputs_and_targets, is_pair, taken, with_targets
 
 ORDER, FETCH = 0, 1  # what a derived seed is for
 
@@ -97,20 +97,22 @@ class InMemory:
             if step < start:
                 continue
             index = torch.tensor(indices, device="cpu")  # also where the default device is another
-            x = self.part.x[index]
+            chosen = self.part.subset(index)
             if self.augment is not None:
-                x = self.augment(x, torch.Generator().manual_seed(place.fetch_seed(step)))
-            yield Batch(x if self.part.prepare is None else self.part.prepare(x), self.part.y[index], share)
+                generator = torch.Generator().manual_seed(place.fetch_seed(step))
+                chosen = replace(chosen, x=self.augment(chosen.x, generator))
+            yield Batch(chosen.inputs(), chosen.y, share)
 
     def fingerprint(self) -> dict[str, Any]:
         """Tells another data set apart: sizes, and a checksum of the targets and of some inputs."""
-        some = self.part.x[:: max(1, len(self.part) // 64)]
+        some = tensors_in(self.part.subset(slice(None, None, max(1, len(self.part) // 64))).x)
         sums = [
             zlib.crc32(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-            for part in (self.part.y, some)
+            for part in (self.part.y, *some)
             if part is not None
         ]
-        return {"inputs": len(self.part), "shape": list(self.part.x.shape[1:]), "checksums": sums}
+        shapes = [list(one.shape[1:]) for one in some]
+        return {"inputs": len(self.part), "shape": shapes[0] if len(shapes) == 1 else shapes, "checksums": sums}
 
 
 @dataclass(frozen=True)
@@ -182,53 +184,52 @@ class FromLoader:
         return {"inputs": self.num_data, "batches": self.length}
 
 
-Source = InMemory | FromDataset | FromLoader
+Batches = InMemory | FromDataset | FromLoader
 
 
-def source_of(data: Any, batch_size: int, num_data: int | None = None, workers: int = 0, least: int = 2) -> Source:
-    """The batches of whatever `bnn.fit` was given.
+def training_batches(
+    data: Any, batch_size: int, num_data: int | None = None, workers: int = 0, least: int = 2
+) -> Batches:
+    """The batches of whatever `bnn.fit` was given; of a `Data`, those of its training part, augmented.
 
     Args:
-        data: a `Data`, a `Part`, a pair (x, y) of tensors or arrays, a torch `Dataset` or a `DataLoader`.
+        data: in any form that `taken` knows, or a `Data`.
         num_data: the number of training inputs, where a loader cannot say.
         least: inputs of a process in a step; a smaller last batch joins the one before.
     """
-    if isinstance(data, DataLoader):
-        return FromLoader(data, _count(data, num_data), _length(data))
+    found = taken(data.train if isinstance(data, Data) else data)
+    if isinstance(found, DataLoader):
+        return FromLoader(found, _count(found, num_data), _length(found))
     if num_data is not None:
         raise ValueError("num_data is for a DataLoader that cannot count its inputs; these are counted: leave it out")
-    if isinstance(data, Data):
-        return InMemory(_with_targets(data.train), data.augment, batch_size, least)
-    if isinstance(data, Part):
-        return InMemory(_with_targets(data), None, batch_size, least)
-    if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], tuple):
-        return InMemory(_with_targets(Part(_tensor("x", data[0]), _tensor("y", data[1]))), None, batch_size, least)
-    if isinstance(data, Dataset) and not isinstance(data, IterableDataset) and hasattr(data, "__len__"):
-        return FromDataset(data, batch_size, workers, least)
-    raise TypeError(
-        "data must be a bnn.data.Data, a pair (x, y) of tensors or arrays, a torch Dataset with a length, or a "
-        f"DataLoader; got {type(data).__name__}"
-    )
+    if isinstance(found, Part):
+        return InMemory(with_targets(found), data.augment if isinstance(data, Data) else None, batch_size, least)
+    return FromDataset(found, batch_size, workers, least)
 
 
-def _with_targets(part: Part) -> Part:
-    if part.y is None:
-        raise ValueError("these data have no targets: nothing to learn from, or to be scored by")
-    if len(part) == 0:
-        raise ValueError("these data are empty")
-    return part
+def training_inputs(data: Any, batch_size: int = 100) -> Iterator[Any]:
+    """The inputs of training batches, without targets: what statistics and activations are computed from.
 
-
-def _tensor(name: str, value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    if not isinstance(value, np.ndarray | Sequence):
-        raise TypeError(f"{name} must be a tensor or an array, got {type(value).__name__}")
-    array = np.asarray(value)
-    if array.dtype == object or array.dtype.kind in "US":
-        raise TypeError(f"{name} must hold numbers, got {array.dtype}; bnn.data.arrays or bnn.data.csv read more kinds")
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
-    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+    Args:
+        data: as `bnn.fit` takes them (a pair is a tuple: a list holds batches), of a `Data` the training part,
+            augmented; a `Part` without targets; or any iterable of batches, inputs or (inputs, targets).
+        batch_size: where it is not a loader's.
+    """
+    pair = isinstance(data, tuple) and is_pair(data)
+    data_set = isinstance(data, Dataset) and not isinstance(data, Iterable)
+    if isinstance(data, Part) and data.y is None:
+        data = replace(data, y=torch.zeros(len(data)))
+    if isinstance(data, Data | Part) or pair or data_set:
+        for batch in training_batches(data, batch_size).epoch(Place(0, 0)):
+            yield batch.x
+        return
+    if isinstance(data, Tensor) or not isinstance(data, Iterable):
+        raise TypeError(
+            f"expected {FORMS}, or any iterable that gives batches, as a list of tensors; got {type(data).__name__}"
+        )
+    for batch in data:
+        several = isinstance(batch, tuple | list) and len(batch) > 1
+        yield inputs_and_targets(batch)[0] if several else batch
 
 
 def _count(loader: Any, num_data: int | None) -> int:
@@ -257,11 +258,3 @@ def _fetched(batches: Iterator[Any], place: Place, step: int) -> Iterator[tuple[
             return
         yield step, pair
         step += 1
-
-
-def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
-    """Inputs and targets of a batch: the last element is the target, several before it are several inputs."""
-    if not isinstance(batch, tuple | list) or len(batch) < 2:
-        kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
-        raise TypeError(f"a batch must be a pair (inputs, targets); the loader gave {kind}")
-    return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
