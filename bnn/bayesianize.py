@@ -43,8 +43,8 @@ def bayesianize_(
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
 
     Raises:
-        ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key that
-            matches nothing, nothing to convert, a layer that is Bayesian already.
+        ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
+            that matches nothing, nothing to convert, a layer that is Bayesian already.
         TypeError: an option that no chosen family knows.
 
     Warns about layers that were covered but cannot be converted (a subclass, a parametrized layer, a layer whose weight

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 import bnn
@@ -40,7 +39,9 @@ def same_methods() -> Iterator[None]:
 def made(layer: nn.Module, name: str, **options: Any) -> nn.Module:
     """A network of one layer under a method, with as many networks as it has."""
     method, net = METHODS[name], nn.Sequential(copy.deepcopy(layer))
-    whole: nn.Module = net if method.networks == 1 else bnn.Ensemble([copy.deepcopy(net) for _ in range(method.networks)])
+    whole: nn.Module = (
+        net if method.networks == 1 else bnn.Ensemble([copy.deepcopy(net) for _ in range(method.networks)])
+    )
     if method.family != PLAIN:
         bnn.bayesianize_(whole, "ffg-u" if method.networks > 1 else name, **options)
     return whole
@@ -110,7 +111,10 @@ def test_methods_of_several_layers_in_one_dict() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("deterministic", "'deterministic' is a plain network, no conversion of one network: leave the network as it is"),
+        (
+            "deterministic",
+            "'deterministic' is a plain network, no conversion of one network: leave the network as it is",
+        ),
         ("ensemble-w", r"use bnn.Ensemble\(net, members=5\)"),
         ("Deep_Ensemble", r"'ensemble-w' is a deep ensemble of plain networks"),
         ("compressed-ensemble", r'bnn.Ensemble\(net, members=3\), then bnn.bayesianize_\(ensemble, "ffg-u"\)'),
