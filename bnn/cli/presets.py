@@ -45,9 +45,9 @@ def methods(
         ]
         print_table(["", name], [row for row in rows if row[1]], left=2)
     else:
-        rows = [[one.name, one.title, one.about, one.formula, one.when] for one in found.values()]
-        print_table(["method", "title", "what it is", "parameters of a layer", "when to choose it"], rows, left=5)
-        print(f" {LEGEND}")
+        for one in found.values():  # a table of all would be wider than a terminal
+            print(f"{one.name} ({one.title}): {one.about}\n  choose it for  {one.when}\n  per layer      {one.formula}")
+        print(LEGEND)
 
 
 def _shown(value: object) -> str:
