@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from bnn._conversion.methods import METHODS
 from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
-from bnn._conversion.methods import METHODS
 from bnn.bayesianize import bayesian_from_template
 from bnn.cli.app import app
 from bnn.cli.app import run as cli
