@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnn import calibration, distributions, likelihoods, nn
 from bnn._conversion.config import load_config
+from bnn._conversion.methods import Method, methods, register_method
 from bnn._engine.fold import FoldingWarning
 from bnn._engine.frozen import frozen_draw
 from bnn.bayesianize import bayesianize_

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from bnn._conversion.methods import layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
@@ -33,15 +34,17 @@ def bayesianize_(
     mode and frozen parameters survive. Either everything asked for is converted, or an error leaves `network` alone.
 
     Args:
-        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), or a
-            dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its
-            name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container
-            covers the layers below it. The value None leaves a layer as it is.
+        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), a
+            method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are given), or a dict
+            from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its name,
+            its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container covers
+            the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
 
     Raises:
-        ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already.
+        ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
+            that matches nothing, nothing to convert, a layer that is Bayesian already.
         TypeError: an option that no chosen family knows.
 
     Warns about layers that were covered but cannot be converted (a subclass, a parametrized layer, a layer whose weight
@@ -86,8 +89,10 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     >>> bayesian_from_template(nn.Linear(3, 2), "FFG")
     FFGLinear(in_features=3, out_features=2, bias=True, family=ffg, prior_sd=1)
     """
-    target = pairing(inference, type(layer))
-    parsed = target.options_type.parse(target.family, options)
+    method = method_of(inference)
+    target = pairing(inference if method is None else method.family, type(layer))
+    own = {} if method is None else method.layer_options(*layer_shape(layer, method.family), options)
+    parsed = target.options_type.parse(target.family, own | options)
     return target.convert_(copy.deepcopy(layer), parsed, target.start(plain_weights(layer), parsed))
 
 
@@ -114,13 +119,16 @@ def _plan(
     reference: Mapping[str, Tensor],
 ) -> tuple[list[_Plan], list[str]]:
     """The plans for all layers to convert, and why the others that were covered are left alone."""
-    for family in dict.fromkeys(choice.family for choice in choices):
-        if family.lower() not in families():
-            raise ValueError(f"unknown inference {family!r}; expected one of {families()}")
-    _check_defaults(choices, defaults)
+    methods = {choice.family: method_of(choice.family) for choice in choices}
+    for family, method in methods.items():
+        if method is None and family.lower() not in families():
+            raise ValueError(unknown(repr(family)))
+    _check_defaults({name if one is None else one.family for name, one in methods.items()}, defaults)
     readers = Counter(id(p) for module in network.modules() for p in module._parameters.values() if p is not None)
     plans, left = [], []
-    for name, layer, family, options in choices:
+    for name, layer, typed, options in choices:
+        method = methods[typed]
+        family = typed if method is None else method.family
         if isinstance(layer, BayesianLayer):
             raise ValueError(
                 f"{name or 'the network'!r} is Bayesian already ({type(layer).__name__}); a network is converted once. "
@@ -133,6 +141,8 @@ def _plan(
         target = pairing(family, type(layer))
         known = target.options_type.names()
         chosen = {k: v for k, v in defaults.items() if k in known} | options
+        if method is not None:
+            chosen |= method.layer_options(*layer_shape(layer, family), chosen)
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
         weights = _weights_to_keep(network, layer, reference)
@@ -186,9 +196,9 @@ def _check_reference(network: nn.Module, reference: Mapping[str, Tensor]) -> Non
             raise ValueError(f"reference_state_dict[{key!r}] has shape {shapes}")
 
 
-def _check_defaults(choices: list[Choice], defaults: Mapping[str, Any]) -> None:
+def _check_defaults(names: set[str], defaults: Mapping[str, Any]) -> None:
     """A default that none of the chosen families knows is a mistake."""
-    chosen = {choice.family.lower() for choice in choices}
+    chosen = {name.lower() for name in names}
     known = {name for plain in layer_types() for family in chosen for name in _option_names(family, plain)}
     for name in defaults:
         if chosen and name not in known:

@@ -12,24 +12,23 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import nn
 
-from bnn._common.atomic import write_atomically
-from bnn._common.timing import Timing, interleaved
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.count import ROWS, Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
+from bnn.cli.count import Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.architecture import NETS, Architecture, named, whole_numbers
-from bnn.cli.networks.contestants import METHODS, PLAIN, chosen, contestants, twins
-from bnn.cli.options import Json, Quiet, Seed
-from bnn.likelihoods import Gaussian
+from bnn.cli.networks.contestants import PLAIN, chosen, contestants, known, twins
+from bnn.cli.options import NETS, Json, Quiet, Seed, whole_numbers
 
+if TYPE_CHECKING:
+    import torch
+
+    from bnn._common.timing import Timing
+    from bnn.cli.networks.architecture import Architecture
+
+ROWS = 64  # and columns of U: the paper's
 BASELINE = "K passes of the plain network, one after the other"
 CAUTION = "Compare ratios of one run only: contestants took turns in it, and other runs meet other conditions."
 
@@ -48,7 +47,7 @@ def bench(
     samples: Annotated[int, typer.Option(min=1, help="K, draws of each.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each that count, after one that does not.")] = 5,
     method: Annotated[
-        str, typer.Option(help=f"What competes, of {', '.join(METHODS)}.", show_default="all but ensemble-u")
+        str, typer.Option(help=f"What competes, of {', '.join(known())}.", show_default="ffg-u in every way, ffg-w")
     ] = "",
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Of the processor.", show_default="as torch has")
@@ -63,6 +62,11 @@ def bench(
 
     A larger network, batch or number of rounds takes longer in proportion.
     """
+    import torch
+
+    from bnn._common.atomic import write_atomically
+    from bnn.cli.networks.architecture import named
+
     network = named(net, data, in_shape, classes, hidden, channels, small_images)
     m = rows or ROWS
     sizes = {"rows": m, "cols": cols or m, "samples": samples, "rounds": rounds}
@@ -93,7 +97,12 @@ def _measure(
     advance: Callable[[str], Any],
 ) -> dict[int, dict[str, Timing]]:
     """Times of all contestants, for every size of a batch."""
-    plain: nn.Module = network.build().to(device).eval()
+    import torch
+
+    from bnn._common.timing import interleaved
+    from bnn.likelihoods import Gaussian
+
+    plain = network.build().to(device).eval()
     nets = twins(plain, methods, sizes["rows"], sizes["cols"])
     times = {}
     for batch in batches:
@@ -124,6 +133,8 @@ def _in_memory(measure: Callable[..., Any], *args: Any) -> Any:
 
 def _result(network: Architecture, sizes: dict[str, int], times: dict[int, dict[str, Timing]]) -> dict[str, Any]:
     """Everything as JSON, with what is needed to do it again."""
+    import torch
+
     results = []
     for batch, of_batch in times.items():
         ratios = {name: timing.ratio_to(of_batch[PLAIN])._asdict() for name, timing in of_batch.items()}
@@ -143,7 +154,7 @@ def _print(network: Architecture, sizes: dict[str, int], times: dict[int, dict[s
         if name != PLAIN:
             ratios = [of_batch[name].ratio_to(of_batch[PLAIN]) for of_batch in times.values()]
             cells = [f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" for ratio in ratios]
-            rows.append([METHODS[name][0], *cells])
+            rows.append([known()[name][0], *cells])
     title = f"{network.title()}; U is {sizes['rows']} x {sizes['cols']}"
     print_table([f"time of {K} draws", *(f"batch {batch}" for batch in times)], rows, title=title)
     print(f" 1 is {K} passes of the plain network; in brackets the range over {sizes['rounds']} rounds.")
@@ -152,6 +163,8 @@ def _print(network: Architecture, sizes: dict[str, int], times: dict[int, dict[s
 
 def _device(name: str) -> torch.device:
     """The device of this name; Mistake if there is none here."""
+    import torch
+
     several = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     here = ["cpu", *(["cuda", *several] if several else []), *(["mps"] if torch.backends.mps.is_available() else [])]
     return torch.device(one_of("device", name, here))
@@ -170,6 +183,8 @@ def _target(out: Path) -> str:
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     """Inside the block torch uses `count` threads; None leaves it alone."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -186,6 +201,9 @@ def _progress(total: int, wanted: bool) -> Iterator[Callable[[str], Any]]:
             say(f"timing {total} turns")
         yield lambda what: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("building the networks", total=total)

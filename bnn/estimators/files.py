@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 
 from bnn._common.atomic import write_atomically
+from bnn._conversion.methods import get
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 
@@ -57,8 +58,9 @@ def read_estimator(cls: Any, path: str | os.PathLike[str], network: Any) -> tupl
     estimator = cls(**params)
     estimator.n_features_in_ = record["notes"]["n_features_in_"]
     plain = estimator._plain(record["out_features"])
-    if estimator.method == "ensemble":
-        plain = Ensemble(plain, estimator.members)
+    method = get(estimator.method)
+    if method.networks > 1:
+        plain = Ensemble(plain, estimator.members or method.networks)
     load_(plain, path)
     estimator.network_ = plain.to(torch.device("cpu" if estimator.device is None else estimator.device))
     return estimator, record["notes"]

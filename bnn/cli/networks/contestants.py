@@ -5,31 +5,29 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from bnn.bayesianize import bayesianize_
+from bnn._conversion.methods import METHODS, conversions, find
 from bnn.cli.mistakes import one_of
-from bnn.nn.families.inducing import InducingBase
-from bnn.prediction import predict
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 PLAIN = "plain"
-LAMDA = {"init_lamda": 0.03, "max_lamda": 0.03}  # the paper's cap for FFG-U
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # what each is, and the arguments of `bnn.bayesianize_` that make it
-    "ffg-u": ("FFG-U, sampling auto", {"inference": "inducing", **LAMDA}),
-    "ffg-u-local": ("FFG-U, sampling local", {"inference": "inducing", "sampling": "local", **LAMDA}),
-    "ffg-u-weight": ("FFG-U, sampling weight", {"inference": "inducing", "sampling": "weight", **LAMDA}),
-    "ffg-u-lamda-0": ("FFG-U, lamda = 0", {"inference": "inducing", "max_lamda": 0}),
-    "ensemble-u": (
-        "Ensemble-U of 5, sampling auto",
-        {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 5, **LAMDA},
-    ),
-    "ffg-w": ("FFG-W", {"inference": "ffg", "init_sd": 0.01}),
-    "paper": ("FFG-U, the paper's way", {"inference": "inducing", "sampling": "weight", **LAMDA}),
+USUAL = ["ffg-u", "ffg-u-local", "ffg-u-weight", "ffg-u-lamda-0", "ffg-w", "paper"]
+VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {  # of methods: what each is, of which, with which options
+    "ffg-u": ("FFG-U, sampling auto", "ffg-u", {}),
+    "ffg-u-local": ("FFG-U, sampling local", "ffg-u", {"sampling": "local"}),
+    "ffg-u-weight": ("FFG-U, sampling weight", "ffg-u", {"sampling": "weight"}),
+    "paper": ("FFG-U, the paper's way", "ffg-u", {"sampling": "weight"}),
 }
-USUAL = [name for name in METHODS if name != "ensemble-u"]
+
+
+def known() -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """All contestants: every method that converts one network, and variants of some."""
+    titles = {name: METHODS[name].title for name in conversions() if name not in VARIANTS}
+    several = {name: f" of {METHODS[name].members}" if METHODS[name].members > 1 else "" for name in titles}
+    return VARIANTS | {name: (f"{title}{several[name]}", name, {}) for name, title in titles.items()}
 
 
 def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[str, nn.Module]:
@@ -38,13 +36,16 @@ def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[st
     Inducing weights start at random, at the scale of ordinary weights: a projection of large layers takes minutes, and
     the time of a draw depends on sizes, not on values.
     """
-    start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper", "sqrt_width_scaling": True}
+    from bnn.bayesianize import bayesianize_
+
+    start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper"}
+    start |= {"prior_sd": 1.0, "sqrt_width_scaling": True}
     found = {}
-    for method in methods:
-        options = METHODS[method][1]
-        found[method] = copy.deepcopy(plain)
-        bayesianize_(found[method], **options, **(start if options["inference"] == "inducing" else {}))
-        found[method].eval()
+    for contestant in methods:
+        _, method, options = known()[contestant]
+        found[contestant] = copy.deepcopy(plain)
+        bayesianize_(found[contestant], method, **options, **({} if METHODS[method].size is None else start))
+        found[contestant].eval()
     return found
 
 
@@ -54,14 +55,17 @@ def chosen(text: str) -> list[str]:
     >>> chosen("ffg-w, FFG_U")
     ['ffg-w', 'ffg-u']
     """
-    names = [name.strip().lower().replace("_", "-") for name in text.split(",")] if text else USUAL
-    return list(dict.fromkeys(one_of("method", name, METHODS) for name in names))
+    typed = [name.strip().lower().replace("_", "-") for name in text.split(",")] if text else USUAL
+    names = [found.name if name not in VARIANTS and (found := find(name)) is not None else name for name in typed]
+    return list(dict.fromkeys(one_of("method", name, known()) for name in names))
 
 
 def contestants(
     plain: nn.Module, nets: dict[str, nn.Module], x: Tensor, draws: int, likelihood: Any = "categorical"
 ) -> dict[str, Callable[[], Any]]:
     """Functions that make K = `draws` passes, or draws, at the inputs x (N, ...); the plain network comes first."""
+    from bnn.prediction import predict
+
     runs: dict[str, Callable[[], Any]] = {PLAIN: lambda: plain_passes(plain, x, draws)}
     for method, net in nets.items():
         if method == "paper":
@@ -73,6 +77,8 @@ def contestants(
 
 def plain_passes(net: nn.Module, x: Tensor, draws: int) -> None:
     """K passes of a network, one after the other."""
+    import torch
+
     with torch.no_grad():
         for _ in range(draws):
             net(x)
@@ -80,6 +86,10 @@ def plain_passes(net: nn.Module, x: Tensor, draws: int) -> None:
 
 def papers_way(net: nn.Module, x: Tensor, draws: int) -> None:
     """K passes in a loop; each factorises every layer anew and builds all of its weights."""
+    import torch
+
+    from bnn.nn.families.inducing import InducingBase
+
     layers = [module for module in net.modules() if isinstance(module, InducingBase)]
     with torch.no_grad():
         for _ in range(draws):

@@ -8,7 +8,7 @@ from typing import Any
 
 from bnn.cli.console import say
 from bnn.cli.mistakes import Mistake, nearest, one_of
-from bnn.cli.networks.architecture import whole_numbers
+from bnn.cli.options import whole_numbers
 from bnn.cli.training.flags import Flags, option
 from bnn.data import names
 from bnn.data.dataset import TASKS
