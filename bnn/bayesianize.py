@@ -9,15 +9,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils.parametrize import is_parametrized
 
 from bnn._conversion.selection import Choice, Inference, select
+from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
+
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
 def bayesianize_(
@@ -41,11 +49,12 @@ def bayesianize_(
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
 
     Raises:
-        ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already.
+        ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already,
+            weights that are complex, NaN or inf, a bias that is frozen while its weight trains (but for `ffg`).
         TypeError: an option that no chosen family knows.
 
-    Warns about layers that were covered but cannot be converted (a subclass, a parametrized layer, a layer whose weight
-    another module reads) and names them.
+    Warns about layers that were covered but cannot be converted (a subclass, a parametrized, scripted or quantised
+    layer, a layer whose weight another module reads) and names them.
 
     >>> import torch, bnn
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
@@ -61,20 +70,36 @@ def bayesianize_(
         inference, options = {network: {"inference": inference, **options}}, {}
     if not isinstance(inference, Mapping):
         raise TypeError(f"inference must be a family name or a dict, got {type(inference).__name__}")
+    convert_chosen_(network, inference, reference, options)
+
+
+def convert_chosen_(
+    network: nn.Module,
+    inference: Mapping[Any, Any],
+    reference: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    keep: bool = True,
+) -> None:
+    """`bayesianize_` for an inference dict; an error, whatever it is, leaves `network` alone.
+
+    Args:
+        keep: the weights matter; False where a file replaces them, so that they may be NaN.
+    """
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
     _check_memory(plans)
-    starts = [_start(plan) for plan in plans]
+    starts = [_start(plan, keep) for plan in plans]
     _check_ensembles(network, plans, starts)
     if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
-        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
-    if reference:
-        network.load_state_dict(reference, strict=False)
-    for plan, start in zip(plans, starts, strict=True):
-        plan.target.convert_(plan.layer, plan.options, start)
-    _leave_fast_paths_(network)
-    mark_root_(network)
+        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
+    with unchanged_on_error(network, reference):
+        if reference:
+            network.load_state_dict(reference, strict=False)
+        for plan, start in zip(plans, starts, strict=True):
+            plan.target.convert_(plan.layer, plan.options, start)
+        _leave_fast_paths_(network)
+        mark_root_(network)
 
 
 def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:
@@ -88,7 +113,8 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     """
     target = pairing(inference, type(layer))
     parsed = target.options_type.parse(target.family, options)
-    return target.convert_(copy.deepcopy(layer), parsed, target.start(plain_weights(layer), parsed))
+    start = _checked(layer, target.start(_real(plain_weights(layer)), parsed), target.family)
+    return target.convert_(copy.deepcopy(layer), parsed, start)
 
 
 class _Plan(NamedTuple):
@@ -101,10 +127,37 @@ class _Plan(NamedTuple):
     weights: Weights
 
 
-def _start(plan: _Plan) -> Start:
+def _start(plan: _Plan, keep: bool) -> Start:
     """Where the posterior of one layer starts."""
     with _naming(plan.name):
-        return plan.target.start(plan.weights, plan.options)
+        return _checked(plan.layer, plan.target.start(plan.weights, plan.options), plan.target.family, keep)
+
+
+def _checked(layer: nn.Module, start: Start, family: str, keep: bool = True) -> Start:
+    """`start`; ValueError where it is NaN, or would train a frozen bias."""
+    weight, bias = layer._parameters["weight"], layer._parameters.get("bias")
+    assert weight is not None
+    apart = any("bias" in name for name in start.trained)
+    if bias is not None and weight.requires_grad and not bias.requires_grad and not apart:
+        raise ValueError(
+            f"its bias is frozen while its weight trains, but {family!r} holds both in the same parameters, so that "
+            "the bias would train, too: freeze both or neither, or use 'ffg', which keeps them apart"
+        )
+    if keep and not all(tensor.is_meta or bool(torch.isfinite(tensor).all()) for tensor in start.trained.values()):
+        raise ValueError("its weights hold NaN or inf, so that no posterior can start from them: repair them first")
+    return start
+
+
+def _real(weights: Weights) -> Weights:
+    """`weights`; ValueError unless they are real numbers."""
+    dtype = weights.weight.dtype
+    if dtype not in REAL:
+        kinds = ", ".join(str(one).removeprefix("torch.") for one in REAL)
+        raise ValueError(
+            f"its weights are {dtype}; expected one of {kinds}: posteriors are over real weights. Leave this layer out "
+            "with {layer: None} in an inference dict, or keep real and imaginary parts in layers of their own"
+        )
+    return weights
 
 
 def _plan(
@@ -135,7 +188,7 @@ def _plan(
         chosen = {k: v for k, v in defaults.items() if k in known} | options
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
-        weights = _weights_to_keep(network, layer, reference)
+            weights = _real(_weights_to_keep(network, layer, reference))
         plans.append(_Plan(name, layer, target, parsed, weights))
     return plans, left
 
@@ -144,10 +197,7 @@ def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None
     """None for a layer that can be converted; else why it cannot, or "" if it has no weights anybody would expect."""
     covered = tuple(layer_types())
     if type(layer) not in covered:
-        if isinstance(layer, covered):
-            return f"only exact types are converted, this is a subclass of {_base(layer, covered)}"
-        matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
-        return "no family covers its weights" if matrices and type(layer).__module__.startswith("torch.nn") else ""
+        return _why_not_its_type(layer, covered)
     try:
         pairing(family, type(layer))
     except KeyError as error:
@@ -156,8 +206,30 @@ def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None
     if own.get("weight") is None or "bias" not in own:
         return "its weight or bias is computed from other tensors (weight norm, pruning); make it a parameter first"
     if any(readers[id(parameter)] > 1 for parameter in own.values()):
-        return "another module uses the same weight or bias"
+        return "another module uses the same weight or bias, and a posterior would untie them"
     return None
+
+
+def _why_not_its_type(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
+    """Why a layer of no covered type is left alone, with what to do; "" if it has no weights anybody would expect."""
+    matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "it is scripted, so its code is fixed; convert first, see docs/gotchas.md" if matrices else ""
+    if type(layer).__module__.startswith(QUANTISED) and hasattr(layer, "weight"):
+        return "it is quantised; convert before quantising, and leave this layer out of one of the two"
+    if isinstance(layer, LazyModuleMixin) and isinstance(layer, covered) and layer.has_uninitialized_params():
+        return "its shape is not known yet; run one forward pass first, then convert"
+    if is_parametrized(layer) and isinstance(layer, covered):
+        remedy = "torch.nn.utils.parametrize.remove_parametrizations"
+        return f"its weight or bias is computed from other tensors (parametrized); {remedy} makes it a parameter"
+    if isinstance(layer, NonDynamicallyQuantizableLinear):
+        return "attention reads its weight without calling it"
+    if isinstance(layer, covered):
+        base = _base(layer, covered)
+        return f"only exact types are converted, this is a subclass of {base}, which may do more than nn.{base} does"
+    known = ", ".join(one.__name__ for one in covered)
+    ours = matrices and type(layer).__module__.startswith("torch.nn")
+    return f"no family covers its weights; they cover {known}" if ours else ""
 
 
 def _base(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
