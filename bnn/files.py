@@ -7,7 +7,8 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import safetensors
@@ -112,35 +113,44 @@ def load_(network: nn.Module, path: Path) -> None:
     tensors, conversion = _read(path)
     _check_replay(network, tensors, conversion, path)
     with unchanged_on_error(network, network.state_dict().keys() & tensors.keys()):
-        _replay_(conversion, network)
+        with _naming(path):
+            _replay_(conversion, network)
         network.load_state_dict(tensors)
 
 
 def _check_replay(network: nn.Module, tensors: Mapping[str, Tensor], conversion: Conversion, path: str) -> None:
     """Raises unless the conversion and the tensors of a file fit `network`; tries them on a twin without memory."""
-    try:
+    with _naming(path):
         conversion.check_fits(network)
         _refuse_uninitialised(network.state_dict())
         twin = skeleton(network)
         with warnings.catch_warnings(record=True) as caught:  # a layer left deterministic is a warning, after the fact
             warnings.simplefilter("always")
-            _replay_(conversion, twin)
-        expected = twin.state_dict()
-    except ValueError as error:
-        raise ValueError(f"cannot load {path}: {error}") from error
-    except Exception as error:  # sizes beyond all bounds, say
-        said = f"cannot load {path}: its record of the conversion makes no sense: {error}"
-        raise FileFormatError(said, path) from error
-    if caught:
-        raise ValueError(f"{path} does not fit this network: {listed(str(one.message) for one in caught)}")
-    made = {name: value for name, value in expected.items() if name not in network.state_dict()}  # by the conversion
+            try:
+                _replay_(conversion, twin)
+            except (TypeError, RuntimeError, ArithmeticError) as error:  # sizes beyond all bounds
+                said = f"cannot load {path}: its record of the conversion makes no sense: {error}"
+                raise FileFormatError(said, path) from error
+    expected, own = twin.state_dict(), network.state_dict()
+    made = {name: value for name, value in expected.items() if name not in own}  # by the conversion
     contradictions = state_mismatch(made, {name: value for name, value in tensors.items() if name in made})
     if contradictions:
         said = f"{path} does not hold what its record of the conversion says"
         raise FileFormatError(f"{said}: {listed(contradictions)}", path)
-    mismatch = state_mismatch(expected, tensors)
+    mismatch = [str(one.message) for one in caught] or state_mismatch(expected, tensors)
     if mismatch:
         raise ValueError(f"{path} does not fit this network: {listed(mismatch)}")
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors inside the block name the file."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"cannot load {path}: {error}") from error
 
 
 def load_legacy_(network: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
