@@ -15,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
+from bnn._conversion.record import kind_of
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
@@ -24,7 +25,6 @@ from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covaria
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
 
-REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
@@ -113,7 +113,7 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     """
     target = pairing(inference, type(layer))
     parsed = target.options_type.parse(target.family, options)
-    start = _checked(layer, target.start(_real(plain_weights(layer)), parsed), target.family)
+    start = _checked(layer, target.start(plain_weights(layer), parsed), target.family)
     return target.convert_(copy.deepcopy(layer), parsed, start)
 
 
@@ -148,18 +148,6 @@ def _checked(layer: nn.Module, start: Start, family: str, keep: bool = True) -> 
     return start
 
 
-def _real(weights: Weights) -> Weights:
-    """`weights`; ValueError unless they are real numbers."""
-    dtype = weights.weight.dtype
-    if dtype not in REAL:
-        kinds = ", ".join(str(one).removeprefix("torch.") for one in REAL)
-        raise ValueError(
-            f"its weights are {dtype}; expected one of {kinds}: posteriors are over real weights. Leave this layer out "
-            "with {layer: None} in an inference dict, or keep real and imaginary parts in layers of their own"
-        )
-    return weights
-
-
 def _plan(
     network: nn.Module,
     choices: list[Choice],
@@ -188,7 +176,7 @@ def _plan(
         chosen = {k: v for k, v in defaults.items() if k in known} | options
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
-            weights = _real(_weights_to_keep(network, layer, reference))
+            weights = _weights_to_keep(network, layer, reference)
         plans.append(_Plan(name, layer, target, parsed, weights))
     return plans, left
 
@@ -214,9 +202,11 @@ def _why_not_its_type(layer: nn.Module, covered: tuple[type[nn.Module], ...]) ->
     """Why a layer of no covered type is left alone, with what to do; "" if it has no weights anybody would expect."""
     matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
     if isinstance(layer, torch.jit.ScriptModule):
-        return "it is scripted, so its code is fixed; convert first, see docs/gotchas.md" if matrices else ""
-    if type(layer).__module__.startswith(QUANTISED) and hasattr(layer, "weight"):
-        return "it is quantised; convert before quantising, and leave this layer out of one of the two"
+        fixed = f"it is a scripted or traced {layer.original_name}, whose code is fixed"
+        return f"{fixed}; convert the plain network, then export it" if matrices else ""
+    if type(layer).__module__.startswith(QUANTISED):
+        packed = hasattr(layer, "weight") or hasattr(layer, "_all_weight_values")  # of a linear layer, of an LSTM
+        return "its weights are quantised; convert the network first, then quantise the rest" if packed else ""
     if isinstance(layer, LazyModuleMixin) and isinstance(layer, covered) and layer.has_uninitialized_params():
         return "its shape is not known yet; run one forward pass first, then convert"
     if is_parametrized(layer) and isinstance(layer, covered):
@@ -228,7 +218,7 @@ def _why_not_its_type(layer: nn.Module, covered: tuple[type[nn.Module], ...]) ->
         base = _base(layer, covered)
         return f"only exact types are converted, this is a subclass of {base}, which may do more than nn.{base} does"
     known = ", ".join(one.__name__ for one in covered)
-    ours = matrices and type(layer).__module__.startswith("torch.nn")
+    ours = matrices and type(layer).__module__.startswith("torch.nn.modules")
     return f"no family covers its weights; they cover {known}" if ours else ""
 
 
@@ -253,9 +243,13 @@ def _check_reference(network: nn.Module, reference: Mapping[str, Tensor]) -> Non
     for key, value in reference.items():
         if key not in own:
             raise ValueError(f"reference_state_dict has {key!r}, which the plain network does not have")
+        if not isinstance(value, Tensor):
+            raise TypeError(f"reference_state_dict[{key!r}] must be a tensor, got {type(value).__name__}")
         if own[key].shape != value.shape:
             shapes = f"{tuple(value.shape)}, expected {tuple(own[key].shape)}"
             raise ValueError(f"reference_state_dict[{key!r}] has shape {shapes}")
+        if kind_of(own[key].dtype) != kind_of(value.dtype):
+            raise ValueError(f"reference_state_dict[{key!r}] is of {value.dtype}, expected {own[key].dtype}")
 
 
 def _check_defaults(choices: list[Choice], defaults: Mapping[str, Any]) -> None:

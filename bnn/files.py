@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from bnn._common.atomic import check_target, write_atomically
 from bnn._common.text import listed
-from bnn._conversion.record import Conversion, skeleton
+from bnn._conversion.record import Conversion, kind_of, skeleton
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.inputs import check_network
 from bnn.bayesianize import convert_chosen_
@@ -200,22 +200,13 @@ def state_mismatch(expected: Mapping[str, Any], found: Mapping[str, Any]) -> lis
         ours, theirs = expected[name], found[name]
         if _shape(ours) != _shape(theirs):
             lines.append(f"{name!r}: expected {_shape(ours)}, found {_shape(theirs)}")
-        elif isinstance(ours, Tensor) and _kind(ours.dtype) != _kind(theirs.dtype):
+        elif isinstance(ours, Tensor) and kind_of(ours.dtype) != kind_of(theirs.dtype):
             lines.append(f"{name!r}: expected {ours.dtype} or what casts to it, found {theirs.dtype}")
     return lines
 
 
 def _shape(value: Any) -> tuple[int, ...] | str:
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-
-
-def _kind(dtype: torch.dtype) -> str:
-    """What numbers of one type have in common with those they may be cast to."""
-    if dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        return "real numbers"
-    if dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
-        return "integers"
-    return str(dtype)
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
