@@ -71,6 +71,8 @@ class Forward:
                     raise Repeated
                 warnings.warn(_TWICE.format(type(layer).__name__), UserWarning, stacklevel=3)
         self._ran.add(id(layer))
+        if not layer.ran and not torch.compiler.is_compiling():
+            layer.ran = True
 
     def covers(self, module: nn.Module) -> bool:
         """Whether a run of `module` that starts now is a part of this forward rather than one of its own."""
