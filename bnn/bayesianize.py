@@ -9,13 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
-from torch.nn.utils.parametrize import is_parametrized
 
-from bnn._conversion.record import kind_of
+from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
@@ -24,8 +20,6 @@ from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pa
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.q_inducing import Ensemble
-
-QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
 def bayesianize_(
@@ -113,7 +107,8 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     """
     target = pairing(inference, type(layer))
     parsed = target.options_type.parse(target.family, options)
-    start = _checked(layer, target.start(plain_weights(layer), parsed), target.family)
+    check_real(layer)
+    start = checked_start(layer, target.start(plain_weights(layer), parsed), target.family)
     return target.convert_(copy.deepcopy(layer), parsed, start)
 
 
@@ -130,22 +125,7 @@ class _Plan(NamedTuple):
 def _start(plan: _Plan, keep: bool) -> Start:
     """Where the posterior of one layer starts."""
     with _naming(plan.name):
-        return _checked(plan.layer, plan.target.start(plan.weights, plan.options), plan.target.family, keep)
-
-
-def _checked(layer: nn.Module, start: Start, family: str, keep: bool = True) -> Start:
-    """`start`; ValueError where it is NaN, or would train a frozen bias."""
-    weight, bias = layer._parameters["weight"], layer._parameters.get("bias")
-    assert weight is not None
-    apart = any("bias" in name for name in start.trained)
-    if bias is not None and weight.requires_grad and not bias.requires_grad and not apart:
-        raise ValueError(
-            f"its bias is frozen while its weight trains, but {family!r} holds both in the same parameters, so that "
-            "the bias would train, too: freeze both or neither, or use 'ffg', which keeps them apart"
-        )
-    if keep and not all(tensor.is_meta or bool(torch.isfinite(tensor).all()) for tensor in start.trained.values()):
-        raise ValueError("its weights hold NaN or inf, so that no posterior can start from them: repair them first")
-    return start
+        return checked_start(plan.layer, plan.target.start(plan.weights, plan.options), plan.target.family, keep)
 
 
 def _plan(
@@ -167,7 +147,7 @@ def _plan(
                 f"{name or 'the network'!r} is Bayesian already ({type(layer).__name__}); a network is converted once. "
                 "Convert a fresh copy, or name only the remaining layers in an inference dict"
             )
-        reason = _why_not(layer, family, readers)
+        reason = why_not(layer, family, readers)
         if reason is not None:
             left += [f"{name or 'the network'} ({type(layer).__name__}): {reason}"] if reason else []
             continue
@@ -176,54 +156,10 @@ def _plan(
         chosen = {k: v for k, v in defaults.items() if k in known} | options
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
+            check_real(layer)
             weights = _weights_to_keep(network, layer, reference)
         plans.append(_Plan(name, layer, target, parsed, weights))
     return plans, left
-
-
-def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None:
-    """None for a layer that can be converted; else why it cannot, or "" if it has no weights anybody would expect."""
-    covered = tuple(layer_types())
-    if type(layer) not in covered:
-        return _why_not_its_type(layer, covered)
-    try:
-        pairing(family, type(layer))
-    except KeyError as error:
-        return str(error.args[0])
-    own = layer._parameters
-    if own.get("weight") is None or "bias" not in own:
-        return "its weight or bias is computed from other tensors (weight norm, pruning); make it a parameter first"
-    if any(readers[id(parameter)] > 1 for parameter in own.values()):
-        return "another module uses the same weight or bias, and a posterior would untie them"
-    return None
-
-
-def _why_not_its_type(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
-    """Why a layer of no covered type is left alone, with what to do; "" if it has no weights anybody would expect."""
-    matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
-    if isinstance(layer, torch.jit.ScriptModule):
-        fixed = f"it is a scripted or traced {layer.original_name}, whose code is fixed"
-        return f"{fixed}; convert the plain network, then export it" if matrices else ""
-    if type(layer).__module__.startswith(QUANTISED):
-        packed = hasattr(layer, "weight") or hasattr(layer, "_all_weight_values")  # of a linear layer, of an LSTM
-        return "its weights are quantised; convert the network first, then quantise the rest" if packed else ""
-    if isinstance(layer, LazyModuleMixin) and isinstance(layer, covered) and layer.has_uninitialized_params():
-        return "its shape is not known yet; run one forward pass first, then convert"
-    if is_parametrized(layer) and isinstance(layer, covered):
-        remedy = "torch.nn.utils.parametrize.remove_parametrizations"
-        return f"its weight or bias is computed from other tensors (parametrized); {remedy} makes it a parameter"
-    if isinstance(layer, NonDynamicallyQuantizableLinear):
-        return "attention reads its weight without calling it"
-    if isinstance(layer, covered):
-        base = _base(layer, covered)
-        return f"only exact types are converted, this is a subclass of {base}, which may do more than nn.{base} does"
-    known = ", ".join(one.__name__ for one in covered)
-    ours = matrices and type(layer).__module__.startswith("torch.nn.modules")
-    return f"no family covers its weights; they cover {known}" if ours else ""
-
-
-def _base(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
-    return next(base.__name__ for base in type(layer).__mro__ if base in covered)
 
 
 def _weights_to_keep(network: nn.Module, layer: nn.Module, reference: Mapping[str, Tensor]) -> Weights:

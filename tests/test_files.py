@@ -15,6 +15,7 @@ from helpers import bitwise
 from torch import nn
 
 import bnn
+from bnn._conversion.file_format import checksum
 from bnn._conversion.record import skeleton
 from bnn.nn.base import BayesianLayer
 
@@ -676,7 +677,7 @@ def stored_as(path, name: str, dtype: torch.dtype) -> None:
         metadata = file.metadata()
     tensors = safetensors.torch.load_file(path)
     tensors[name] = tensors[name].to(dtype)
-    metadata["checksum"] = bnn.files._checksum_of_file(metadata, tensors)
+    metadata["checksum"] = checksum(metadata, tensors)
     safetensors.torch.save_file(tensors, path, metadata)
 
 

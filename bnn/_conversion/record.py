@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bnn._common.text import listed
-from bnn.nn.base import REAL, BayesianLayer, layer_types, pairing
+from bnn.nn.base import BayesianLayer, layer_types, pairing
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.global_inducing import NAME, GlobalInducing
 from bnn.nn.options import Options
@@ -127,14 +127,6 @@ def skeleton(module: nn.Module, twins: dict[int, Any] | None = None) -> Any:
     for name, child in twin._modules.items():
         twin._modules[name] = child if child is None else skeleton(child, twins)
     return twin
-
-
-def kind_of(dtype: torch.dtype) -> str:
-    """What the numbers of a type have in common with all those that may be cast to it."""
-    if dtype in REAL:
-        return "real"
-    integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-    return "integer" if dtype in integers else str(dtype)
 
 
 def _layer_record(layer: BayesianLayer, names: list[str]) -> LayerRecord:

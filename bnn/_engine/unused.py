@@ -12,6 +12,7 @@ from torch import nn
 
 from bnn._common.text import listed
 from bnn._engine.call import Call
+from bnn._engine.forward import ever_ran
 from bnn._engine.members import Drawing, Mixture
 
 _reported: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # every layer is named at most once
@@ -29,7 +30,8 @@ def warn_unused(network: nn.Module, call: Call) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    idle = [m for m in _seen(network, call) if isinstance(m, Drawing) and not m.ran and m not in _reported]
+    idle = [m for m in _seen(network, call) if isinstance(m, Drawing) and m.runs and m not in ever_ran]
+    idle = [module for module in idle if module not in _reported]
     if not idle:
         return
     names = {module: name or "the network" for name, module in network.named_modules()}

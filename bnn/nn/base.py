@@ -63,8 +63,6 @@ class Start(NamedTuple):
 
 _PAIRINGS: dict[tuple[str, type[nn.Module]], type[BayesianLayer]] = {}
 
-REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types that weights may have
-
 WEIGHT_BYTES = 2**23  # of sampled weights held at a time, where draws are seeded
 
 # Buffers in which checkpoints of the 2020 code kept the prior; ours follows from the options.
@@ -371,16 +369,9 @@ def join_draws(outputs: list[Tensor]) -> Tensor:
 
 
 def plain_weights(layer: nn.Module) -> Weights:
-    """The weights of a plain layer, detached; ValueError unless they are real numbers."""
+    """The weights of a plain layer, detached."""
     weight, bias = layer._parameters["weight"], layer._parameters.get("bias")
     assert weight is not None
-    if weight.dtype not in REAL:
-        kinds = ", ".join(str(one).removeprefix("torch.") for one in REAL)
-        remedy = "keep real and imaginary parts in layers of their own" if weight.is_complex() else "cast it first"
-        raise ValueError(
-            f"its weights are {weight.dtype}; posteriors are over real weights, expected one of {kinds}: {remedy}, or "
-            "leave this layer out, {layer: None} in an inference dict"
-        )
     return Weights(weight.detach(), None if bias is None else bias.detach())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from typing import Any
 
 import safetensors
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bnn._common.atomic import write_atomically
-from bnn.files import FileFormatError, checksum
+from bnn.files import FileFormatError
 
 FORMAT = "bayesianize-checkpoint"
 FORMAT_VERSION = 1
@@ -30,7 +31,7 @@ def write_checkpoint(state: dict[str, Any], path: str) -> None:
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "tree": tree,
-        "checksum": str(checksum(tree, tensors)),
+        "checksum": str(_checksum(tree, tensors)),
     }
     data = safetensors.torch.save(tensors or {"empty": torch.zeros(0, device="cpu")}, metadata)
     write_atomically(data, path, keep=previous(path))
@@ -53,7 +54,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     version = metadata.get("format_version", "")
     if not version.isdecimal() or int(version) > FORMAT_VERSION:
         raise FileFormatError(f"{path} was written by a newer version (format {version!r}): upgrade to go on from it")
-    if metadata.get("checksum") != str(checksum(metadata.get("tree", ""), tensors)):
+    if metadata.get("checksum") != str(_checksum(metadata.get("tree", ""), tensors)):
         raise FileFormatError(_damaged(path, "damaged: its checksum does not fit"))
     try:
         state: dict[str, Any] = dict(_unpacked(json.loads(metadata["tree"]), tensors))
@@ -105,3 +106,12 @@ def _unpacked(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return {key: _unpacked(one, tensors) for key, one in content}
     parts = [_unpacked(one, tensors) for one in content]
     return tuple(parts) if kind == "$tuple" else parts
+
+
+def _checksum(tree: str, tensors: dict[str, Tensor]) -> int:
+    """CRC-32 of the record and of all tensors' bytes, in the order of their names."""
+    total = zlib.crc32(tree.encode())
+    for name in sorted(tensors):
+        if name != "empty" and tensors[name].numel():
+            total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)
+    return total
