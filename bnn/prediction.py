@@ -27,6 +27,7 @@ from bnn._engine.members import (
     inducing_members,
 )
 from bnn._engine.noise import Seeds
+from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
@@ -82,7 +83,11 @@ def draws(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
             "samples=0 runs it as it is"
         )
-    return _Draws(network, batches_of(x, batch_size), samples, generator).run()
+    run = _Draws(network, batches_of(x, batch_size), samples, generator)
+    outputs = run.run()
+    if samples:  # at the mean, reading `layer.weight` is as good as calling the layer
+        warn_unused(network, run.call)
+    return outputs
 
 
 def predict(
@@ -208,7 +213,7 @@ class _Draws:
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
         call = Call(self.network, self.count, self.at_mean, restarts=True, limit=FOLD_BYTES)
-        draw = Draw(call, self.count, self.seeds, self.members)
+        self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
         deal_(draw, self.shown)
         return draw
 

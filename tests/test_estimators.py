@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -253,6 +254,15 @@ def test_files_that_do_not_fit(tmp_path: pathlib.Path) -> None:
         BayesianRegressor.load(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="create it first"):
         BayesianRegressor(epochs=1, hidden=(2,)).fit(x, y).save(tmp_path / "no" / "model")
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "{}", "null", '{"version": "1"}', '{"version": 1}', "[" * 100_000])
+def test_a_damaged_record_is_a_format_error(record: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file({"weight": torch.ones(1)}, path, {"estimator": record})
+    with pytest.raises(bnn.FileFormatError, match="its record of the estimator") as caught:
+        BayesianRegressor.load(path)
+    assert caught.value.path == str(path)
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,18 @@ def _read(path: str) -> dict[str, Any]:
             text = (file.metadata() or {}).get(KEY)
     except safetensors.SafetensorError as error:
         raise FileFormatError(
-            f"cannot load {path}: it is not a safetensors file, or was cut short ({error})"
+            f"cannot load {path}: it is not a safetensors file, or was cut short ({error})", path
         ) from error
     if text is None:
-        raise FileFormatError(f"{path} holds no estimator; bnn.load_ reads a network that bnn.save wrote")
-    record: dict[str, Any] = json.loads(text)
-    if record["version"] > VERSION:
-        raise FileFormatError(f"{path} was written by a newer version of bayesianize: upgrade to load it")
+        raise FileFormatError(f"{path} holds no estimator; bnn.load_ reads a network that bnn.save wrote", path)
+    try:
+        record: dict[str, Any] = json.loads(text)
+        newer = record["version"] > VERSION
+        missing = not newer and {"class", "own_network", "out_features", "params", "notes"} - record.keys()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"cannot load {path}: its record of the estimator is damaged ({error})", path) from error
+    if newer:
+        raise FileFormatError(f"{path} was written by a newer version of bayesianize: upgrade to load it", path)
+    if missing:
+        raise FileFormatError(f"cannot load {path}: its record of the estimator lacks {sorted(missing)}", path)
     return record

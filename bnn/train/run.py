@@ -15,6 +15,7 @@ from bnn._engine.fold import Statistics
 from bnn.data.batches import Batch, Batches, Place
 from bnn.ensemble import Ensemble
 from bnn.files import save
+from bnn.functional.gaussian import KLError
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
 from bnn.train.batchnorm import refresh_batchnorm_
@@ -153,7 +154,7 @@ class Run:
                 self._check_finite(loss, "the loss", parts)
             self.fabric.backward(loss)
             self._check_finite(self._clip(), "the gradient", parts)
-        except (DivergenceError, FactorisationError) as error:
+        except (DivergenceError, FactorisationError, KLError) as error:
             statistics.restore_()  # NaN inputs are in those of BatchNorm already
             if isinstance(error, DivergenceError):
                 raise
