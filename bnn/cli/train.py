@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from bnn import likelihoods
 from bnn.cli.console import print_json, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet
@@ -58,7 +59,7 @@ def train(
     max_lamda: Annotated[float | None, _flag("--max-lamda", NETWORK, "Cap of lamda; 0: W is a point given U.")] = None,
     max_sd: Annotated[float | None, _flag("--max-sd", NETWORK, "Cap of the sds of U, or of the weights.")] = None,
     likelihood: Annotated[
-        str | None, _flag("--likelihood", NETWORK, "categorical; gaussian or heteroscedastic for real targets.")
+        str | None, _flag("--likelihood", NETWORK, f"Of the targets: {', '.join(likelihoods.names())}.")
     ] = None,
     epochs: Annotated[
         int | None, _flag("--epochs", TRAINING, "Epochs; by default by the size of the data.", min=1)

@@ -130,22 +130,13 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
     per_input = [as_array(part.reshape(len(part), -1).mean(1)) for part in variances]  # scaled: outputs count alike
     scores = {"total": per_input[0], "epistemic": per_input[2]}
     components = None
-    gaussians = _gaussians(prediction.samples, likelihood)
+    gaussians = likelihoods.about(likelihood).components(prediction.samples)
     if gaussians is not None:
         means, sds = gaussians
         own_sds = target.own_variance(sds.double().square()).sqrt()
         components = (as_array(target.own_units(means.double())), as_array(own_sds))
     centre = as_array(target.own_units(mean))
     return Outputs(centre, total, aleatoric, epistemic, scores, components, len(prediction.samples))
-
-
-def _gaussians(outputs: Tensor, likelihood: Any) -> tuple[Tensor, Tensor] | None:
-    """Means and sds (K, N, ...) of the draws; None for a likelihood of the user's own."""
-    if isinstance(likelihood, likelihoods.HeteroscedasticGaussian):
-        return likelihood.split(outputs, dim=2)
-    if isinstance(likelihood, likelihoods.Gaussian):
-        return outputs, likelihood.sd().to(outputs).expand_as(outputs)
-    return None
 
 
 def joined(parts: list[Outputs]) -> Outputs:

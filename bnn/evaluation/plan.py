@@ -48,9 +48,11 @@ def likelihood_of(likelihood: Any, plan: Plan) -> Any:
     """The likelihood object: the one asked for, or that of the task."""
     assert plan.part.y is not None
     real = plan.task == "regression" or (plan.task is None and plan.part.y.is_floating_point())
-    if (likelihood is None and real) or likelihood == "gaussian":
+    usual = likelihoods.for_task(None, "regression" if real else "classification")
+    found = usual if likelihood is None else likelihoods.get(likelihood)
+    if (likelihood is None or isinstance(likelihood, str)) and likelihoods.about(found).learns:
         raise ValueError(
             "real targets need the noise that was trained: pass likelihood=history.likelihood (what bnn.fit returns), "
             'elbo.likelihood, bnn.likelihoods.Gaussian(sd=...), or "heteroscedastic"'
         )
-    return likelihoods.get("categorical" if likelihood is None else likelihood)
+    return found

@@ -13,6 +13,7 @@ from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.shapes import shape_of
 from bnn.data import names as data_names
 from bnn.ensemble import Ensemble
+from bnn.likelihoods.registry import class_of
 from bnn.nn.nets.factory import NETWORKS
 from bnn.train.build import build_net
 from bnn.train.recipe import Recipe
@@ -44,7 +45,8 @@ class Architecture:
     def of_recipe(cls, recipe: Recipe) -> Architecture:
         """The plain network of a recipe; named data sets need not be there."""
         in_shape, outputs = shape_of(recipe.data)
-        outputs *= 2 if recipe.likelihood == "heteroscedastic" else 1  # mean and noise
+        if recipe.likelihood is not None:
+            outputs *= class_of(recipe.likelihood).outputs_per_target
         return cls(recipe.net, in_shape, outputs, recipe.members)
 
     def build(self) -> nn.Module:

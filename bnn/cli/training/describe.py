@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bnn import likelihoods
 from bnn.cli.mistakes import Mistake, nearest, one_of
 from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
@@ -23,7 +24,6 @@ from bnn.train.recipe import PLAIN, Recipe
 from bnn.train.seeds import own_randomness
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
-LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _loaded(description: dict[str, Any], download: bool) -> Data:
 
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
-        one_of(f"likelihood for {data.task}", likelihood, LIKELIHOODS[data.task])
+        one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
 
 
 def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) 
 def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
     """What a method says about a recipe; its schedule too, where no file or preset has one."""
     members = method.networks if flags.members is None or method.members > 1 else flags.members
-    outputs = data.out_features * (2 if flags.likelihood == "heteroscedastic" else 1)
+    outputs = data.out_features * likelihoods.for_task(flags.likelihood, data.task).outputs_per_target
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}

@@ -33,8 +33,8 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = likelihoods.get(recipe.likelihood or ("categorical" if data.task == "classification" else "gaussian"))
-    outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
+    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done
         net = _converted(recipe, data, outputs)
