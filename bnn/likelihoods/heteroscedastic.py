@@ -22,6 +22,7 @@ class HeteroscedasticGaussian(Likelihood):
     Args:
         min_sd: keeps a perfectly fitted target from an infinite likelihood.
 
+    >>> import torch
     >>> HeteroscedasticGaussian()(torch.zeros(5, 2), torch.zeros(5, 1)).shape
     torch.Size([5])
     """
