@@ -70,9 +70,7 @@ def accuracy(probs: ArrayLike, labels: ArrayLike) -> float:
     return float(correct(probs, labels).mean())
 
 
-@metric(
-    "classification", "NLL", "negative log-likelihood: the price of the probability given to the truth", brief=True
-)
+@metric("classification", "NLL", "negative log-likelihood: the price of the probability given to the truth", brief=True)
 @by_counts(lambda probs, labels, eps=SMALLEST: mean_of(log_losses(probs, labels, eps)))
 def nll(probs: ArrayLike, labels: ArrayLike, eps: float = SMALLEST) -> float:
     """Negative log-likelihood in nats, mean_n -log max(p_n,y_n, eps).
@@ -121,9 +119,7 @@ def _ece_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGaps:
     return _gaps(lambda: [table])
 
 
-@metric(
-    "classification", "ECE", "how far probabilities are from frequencies, on average", format="percent", brief=True
-)
+@metric("classification", "ECE", "how far probabilities are from frequencies, on average", format="percent", brief=True)
 @by_counts(_ece_gaps)
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error, sum_b |B_b| / N |mean confidence_b - accuracy_b| over bins of equal width.

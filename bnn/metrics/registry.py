@@ -1,4 +1,4 @@
-"""Which metrics there are, and how each is called, read and written: evaluation, report, command line and docs ask here.
+"""Which metrics there are, and how each is called, read and written: evaluation, report and docs ask here.
 
 A metric joins by the decorator `metric`. What it is given is told by the names of its parameters:
 
@@ -83,7 +83,9 @@ class Metric:
         percent = f"{100 * level:g}"
         better = level if self.better == "level" else self.better
         about = self.about.replace("{level}", percent)
-        return replace(self, name=f"{self.name}_{percent}", title=f"{percent} % {self.title}", about=about, better=better)
+        return replace(
+            self, name=f"{self.name}_{percent}", title=f"{percent} % {self.title}", about=about, better=better
+        )
 
     def measured(self, given: Mapping[str, Any]) -> tuple[float, Statistic | BinGaps]:
         """Its value, and what gives its value on resamples."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from bnn.metrics import classification, mixture, regression, selective, temperature  # noqa: F401  they register metrics
+from bnn.metrics import mixture, regression
 from bnn.metrics.bootstrap import Interval, intervals
 from bnn.metrics.checks import numbers, vector
+from bnn.metrics.classification import checked
 from bnn.metrics.registry import Metric, metrics
 from bnn.metrics.resampling import BinGaps, Statistic
 
@@ -40,7 +41,7 @@ def classification_metrics(
     >>> print(classification_metrics([[0.9, 0.1], [0.5, 0.5]] * 50, [0, 1] * 50, seed=1)["accuracy"])
     0.5 [0.4, 0.6]
     """
-    p, y = classification.checked(probs, labels)
+    p, y = checked(probs, labels)
     given = {"probs": p, "labels": y, "bins": bins, "temperature": temperature}
     return _run(_calls("classification", given, brief), [len(y)], resamples, level, seed)
 

@@ -12,7 +12,7 @@ from bnn.cli.console import say
 from bnn.cli.mistakes import USERS, Mistake, described
 from bnn.cli.predicting.abstain import Rule, smallest_threshold
 from bnn.cli.validation import FILE, Validation, read_validation, write_validation
-from bnn.evaluation.outputs import Array
+from bnn.evaluation.predictor import Array
 from bnn.train.build import build_data
 from bnn.train.outcome import Outcome
 

@@ -13,8 +13,8 @@ from bnn.bayesianize import bayesianize_
 from bnn.cli.mistakes import Mistake
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
+from bnn.evaluation.network import size_of
 from bnn.evaluation.pieces import Size
-from bnn.evaluation.size import size_of
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.batches import source_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from bnn.cli.validation import predictions
 from bnn.data.dataset import Data
+from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
-from bnn.evaluation.size import size_of
 from bnn.train.outcome import Outcome
 
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
