@@ -23,7 +23,7 @@ def evaluate(
         typer.Option(
             "--ood",
             metavar="NAME|FOLDER",
-            help="Inputs from elsewhere: a data set by name, a folder of images, or made ones: noise, shuffled, "
+            help="Out-of-distribution inputs: a data set, a folder of images, or synthetic ones: noise, shuffled, "
             "inverted, letters (images), far (tables). May be repeated.",
         ),
     ] = None,
@@ -48,7 +48,7 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measures finished runs on their test data, on inputs from elsewhere and under corruptions."""
+    """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
     wanted = Wanted(
         ood=tuple(ood or ()),
         corruptions=corruptions_of(corruptions or []),

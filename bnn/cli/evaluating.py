@@ -26,7 +26,7 @@ class Wanted:
     """What an evaluation covers.
 
     Args:
-        ood: names of data sets, made inputs or folders of images.
+        ood: names of data sets, synthetic inputs or folders of images.
         corruptions: as for `bnn.evaluate`.
         data: where the run's data are, if they have moved.
         first: only so many test inputs; None: all.

@@ -1,7 +1,7 @@
 """Likelihoods by name, as configurations and the command line spell them. Imports no torch.
 
-A likelihood of the library is the file of its name in this folder, imported when it is first asked for; one from
-elsewhere is known from its definition on.
+A likelihood of the library is the file of its name in this folder, imported when it is first asked for; one of the
+user's own is known from its definition on.
 """
 
 from __future__ import annotations

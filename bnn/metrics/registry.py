@@ -164,12 +164,13 @@ def _is_number(text: str) -> bool:
 
 
 def table() -> list[str]:
-    """The rows of the table in docs/metrics.md: a test compares the two."""
+    """The table of docs/metrics.md, row by row: a test compares the two."""
     rows = ["| name | task | title | good | what it is |", "|---|---|---|---|---|"]
-    for one in _REGISTERED.values():
-        name = f"`{one.name}_50`, `_90`, `_95`" if one.of_intervals else f"`{one.name}`"
+    for one in [one for task in GIVEN for one in metrics(task)]:
+        name = f"`{one.name}_90` and the like" if one.of_intervals else f"`{one.name}`"
         good = {"higher": "high", "lower": "low", "level": "near the level"}.get(str(one.better), f"near {one.better}")
-        rows.append(f"| {name} | {one.task} | {one.title} | {good} | {one.about.replace('{level}', '50, 90, 95')} |")
+        about = one.at(LEVEL).about
+        rows.append(f"| {name} | {one.task} | {one.title} | {good} | {about} |")
     return rows
 
 
@@ -185,8 +186,8 @@ def _repeated(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Sta
 
 def _taken(name: str, value: Any, rows: list[Any]) -> Any:
     """The rows of one argument; those of `draws` are along dimension 1, those of `scores_out` a group of their own."""
-    if name in _OPTIONS or np.ndim(value) == 0:
-        return value
     if name == "draws":
         return tuple(np.asarray(one)[:, rows[0]] if np.ndim(one) else one for one in value)
+    if name in _OPTIONS or np.ndim(value) == 0:
+        return value
     return np.asarray(value)[rows[1 if name == "scores_out" else 0]]

@@ -90,5 +90,5 @@ def test_evaluate_takes_them_by_name() -> None:
         net, like, ood={"noise": strange("noise", like), "letters": strange("letters", like)}, resamples=30
     )
     assert found == want
-    with pytest.raises(ValueError, match=r"'nois' is neither .*made inputs are noise, shuffled"):
+    with pytest.raises(ValueError, match=r"'nois' is neither .*synthetic inputs are noise, shuffled"):
         bnn.evaluate(net, like, ood="nois")

@@ -12,6 +12,7 @@ from bnn.cli.predicting.abstain import ABSTAIN, KINDS, Rule, uncertainty
 from bnn.cli.predicting.named_inputs import Inputs
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.mixture import mixture_interval
+from bnn.metrics.regression import interval
 
 CLASS_DIGITS, REAL_DIGITS = 7, 10  # significant ones: class probabilities are float32, own units float64
 
@@ -61,11 +62,13 @@ def class_answers(
 def real_answers(inputs: Inputs, outputs: Outputs, level: float, rule: Rule | None = None) -> Answers:
     """Mean, the central interval of the mixture of draws, and standard deviations, all in the target's own units.
 
+    Where the draws predict no Gaussians, the interval is that of the Gaussian with the mean and the variance.
     Of several targets each has its columns, with its number (from 0) behind their names, as in `mean_0`.
     """
     if outputs.components is None:
-        raise ValueError("this run's likelihood is not ours, so there are no intervals: use bnn.predict")
-    low, high = mixture_interval(*outputs.components, level)
+        low, high = interval(outputs.mean, np.sqrt(outputs.total), level)
+    else:
+        low, high = mixture_interval(*outputs.components, level)
     sds = {kind: uncertainty(outputs, kind, "regression") for kind in KINDS}  # (N, D) each
     values = {"mean": _columns(outputs.mean), "low": _columns(low), "high": _columns(high)} | sds
     abstains = None if rule is None else rule.abstains(sds[rule.by])

@@ -1,4 +1,4 @@
-"""Inputs from elsewhere: how a score is spread over both sets, and how well it tells them apart."""
+"""Out-of-distribution inputs: how a score is spread over both sets, and how well it tells them apart."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 
 from bnn._common.extras import need
 from bnn.metrics.checks import Floats
-from bnn.plots.axes import key, next_series, percent_ticks, unit_square
+from bnn.plots.axes import column, finite_rows, key, next_series, percent_ticks, share, unit_square
 from bnn.plots.style import PALETTE
-from bnn.plots.values import column, finite_rows, share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,11 +43,11 @@ def score_histogram(
     histogram: TwoSets,
     *,
     inside: str = "test",
-    outside: str = "elsewhere",
+    outside: str = "out of distribution",
     colors: tuple[str, str] | None = None,
     xlabel: str = "",
 ) -> Axes:
-    """The share of each set in each bin: the test set filled, the set from elsewhere hatched.
+    """The share of each set in each bin: the test set filled, the out-of-distribution set hatched.
 
     Args:
         ax: the axes.
@@ -77,7 +76,7 @@ def score_histogram(
 def roc(
     ax: Axes, curve: Rates, *, auroc: float | None = None, label: str | None = None, color: str | None = None
 ) -> Axes:
-    """Inputs from elsewhere that a threshold finds, against test inputs it takes for such; the diagonal is chance.
+    """Out-of-distribution inputs that a threshold finds, against test inputs it takes for such; the diagonal is chance.
 
     Args:
         ax: the axes.
@@ -94,7 +93,7 @@ def roc(
     unit_square(ax)
     ax.plot(wrong, found, label=name, markevery=0.25 if len(wrong) > 2 else 1, **look)
     ax.set_xlabel("test inputs flagged by mistake")
-    ax.set_ylabel("inputs from elsewhere found")
+    ax.set_ylabel("out-of-distribution inputs found")
     key(ax, inside="lower right")  # where only a detector worse than chance has its curve
     return ax
 
