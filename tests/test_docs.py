@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from bnn import likelihoods, metrics
 from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
@@ -42,11 +43,13 @@ def name(page: pathlib.Path) -> str:
 
 @pytest.fixture
 def same_pairings():
-    """Forgets the pairings that a page defines."""
-    before = dict(base._PAIRINGS)
+    """Forgets the pairings, likelihoods and metrics that a page defines."""
+    registries: list[dict[Any, Any]] = [base._PAIRINGS, likelihoods.registry._REGISTERED, metrics.registry._REGISTERED]
+    before = [dict(one) for one in registries]
     yield
-    base._PAIRINGS.clear()
-    base._PAIRINGS.update(before)
+    for one, old in zip(registries, before, strict=True):
+        one.clear()
+        one.update(old)
 
 
 @pytest.mark.slow
