@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -52,8 +52,18 @@ class Likelihood(nn.Module):
         return None
 
     def options(self) -> dict[str, Any]:
-        """The arguments, as JSON, that make an equal one: what was learned is among them."""
+        """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
         return {}
+
+    def learned_(self, values: Mapping[str, Any]) -> None:
+        """Takes over learned parameters, in place; ValueError where they are not this likelihood's."""
+        own = dict(self.named_parameters())
+        tensors = {name: torch.as_tensor(value, device="cpu") for name, value in values.items()}
+        if {name: one.shape for name, one in own.items()} != {name: one.shape for name, one in tensors.items()}:
+            raise ValueError(f"the likelihood {self.name!r} learns {sorted(own)}, got {dict(values)!r:.60}")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(tensors[name])
 
     def pooled(self, others: Sequence[Any]) -> Likelihood:
         """One likelihood for several, this one among them, that were learned apart: the mean of their parameters."""
@@ -76,7 +86,10 @@ def about(likelihood: Any) -> Likelihood:
 def record(likelihood: Any) -> dict[str, Any]:
     """A likelihood as JSON, which `from_record` reads; a callable of the user's own has no name and cannot be read."""
     found = about(likelihood)
-    return {"name": found.name} if found.name is None else {"name": found.name, **found.options()}
+    if found.name is None:
+        return {"name": None}
+    learned = {name: parameter.detach().cpu().tolist() for name, parameter in found.named_parameters()}
+    return {"name": found.name, **found.options(), **({"learned": learned} if learned else {})}
 
 
 def per_datum(nll: Tensor) -> Tensor:

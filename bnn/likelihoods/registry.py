@@ -85,5 +85,10 @@ def for_task(name: str | None, task: str) -> Any:
 
 def from_record(stored: Mapping[str, Any]) -> Any:
     """What `bnn.likelihoods.base.record` wrote; None for a callable of the user's own, which has no name."""
-    options = {key: value for key, value in stored.items() if key != "name" and value is not None}
-    return None if stored["name"] is None else class_of(stored["name"])(**options)
+    if stored["name"] is None:
+        return None
+    options = {key: value for key, value in stored.items() if key not in ("name", "learned") and value is not None}
+    found = class_of(stored["name"])(**options)
+    if stored.get("learned"):
+        found.learned_(stored["learned"])
+    return found

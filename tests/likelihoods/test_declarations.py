@@ -118,6 +118,18 @@ def test_records_of_earlier_versions_read_back() -> None:
     assert likelihoods.from_record({"name": None, "sd": None}) is None
 
 
+def test_what_was_learned_reads_back_to_the_bit() -> None:
+    one = Gaussian()
+    with torch.no_grad():
+        one._sd.fill_(0.1234567)
+    read = likelihoods.from_record(json.loads(json.dumps(likelihoods.record(one))))
+    assert torch.equal(read._sd, one._sd)
+    stored = likelihoods.record(one)
+    for learned in ({"_other": 1.0}, {"_sd": [1.0, 2.0]}, {"_sd": 1.0, "_other": 1.0}):
+        with pytest.raises(ValueError, match=r"the likelihood 'gaussian' learns \['_sd'\], got"):
+            likelihoods.from_record(stored | {"learned": learned})
+
+
 def test_a_function_has_a_record_without_a_name() -> None:
     assert likelihoods.record(F.cross_entropy) == {"name": None}
     assert likelihoods.from_record({"name": None}) is None
