@@ -150,13 +150,13 @@ class ELBO(nn.Module):
             data = (torch.stack(parts) * parts[0].new_tensor(weights)).sum()
         with open_forward(Forward(Draw(shared), shared.root, pinned=True)):  # the KL uses what the forward computed
             kl = kl_parts(self.net, self.num_data if self.function_space else None, shares(self.net))
-        kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in kl)
-        kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
+        both = [data.new_zeros(())] * 2 if kl is None else [part.to(data.device) for part in kl]
+        kl_u, kl_lamda = (part / self.num_data for part in both)
         loss = data
         if scale:  # 0 * KL would let a bad KL spoil the warm-up
-            both = kl_u + kl_lamda
-            _check_kl(self.net, both)
-            loss = data + scale * both
+            total = kl_u + kl_lamda
+            _check_kl(self.net, total)
+            loss = data + scale * total
         return ELBOResult(loss, data, kl_u, kl_lamda, scale), pairs
 
     def kl_scale(self, epoch: float | None = None) -> float:
@@ -240,12 +240,12 @@ def kl_divergence(net: nn.Module) -> Tensor:
     >>> torch.allclose(kl_divergence(net), 0.5 * sum(p.square().sum() for p in (net.weight, net.bias)), atol=1e-5)
     True
     """
-    u, lamda = kl_parts(net)
-    if u is None or lamda is None:
+    kl = kl_parts(net)
+    if kl is None:
         raise ValueError("no layer of this network is Bayesian, so it has no KL: convert it first, bnn.bayesianize_")
-    kl = u + lamda
-    _check_kl(net, kl)
-    return kl
+    total = kl.u + kl.lamda
+    _check_kl(net, total)
+    return total
 
 
 def _check_kl(net: nn.Module, kl: Tensor) -> None:
@@ -262,15 +262,8 @@ def _check_kl(net: nn.Module, kl: Tensor) -> None:
         raise  # every layer's is finite, their sum is not
 
 
-class KLParts(NamedTuple):
-    """The two parts of a network's KL in nats, None for a network without any."""
-
-    u: Tensor | None
-    lamda: Tensor | None
-
-
-def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[int, float] | None = None) -> KLParts:
-    """The KL of `net` in its two parts; a foreign module's `kl_divergence()` counts to the first.
+def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[int, float] | None = None) -> KL | None:
+    """The KL of `net` in its two parts, None for a network without any; a foreign module's counts to the first.
 
     Args:
         function_space: N, with which each layer's lamda part is multiplied by beta = min(1, N / d_in).
@@ -282,10 +275,10 @@ def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[
         factors = [shares.get(id(module), 1.0) for module in modules]
         parts = [KL(factor * part.u, factor * part.lamda) for factor, part in zip(factors, parts, strict=True)]
     if not parts:
-        return KLParts(None, None)
+        return None
     device = parts[0].u.device  # a network may be spread over several
     u, lamda = (_sum([part.to(device) for part in column]) for column in zip(*parts, strict=True))
-    return KLParts(u, lamda)
+    return KL(u, lamda)
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

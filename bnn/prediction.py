@@ -121,12 +121,13 @@ def predict(
     torch.Size([5, 2])
     """
     check_network(network)
-    if isinstance(likelihood, str) and likelihood == "gaussian":
-        warnings.warn("'gaussian' by name has noise of sd 1; pass the trained one, elbo.likelihood", stacklevel=2)
-    predictive = getattr(likelihoods.get(likelihood), "predictive", None)
+    found = likelihoods.get(likelihood)
+    if isinstance(likelihood, str) and likelihoods.about(found).learns:
+        warnings.warn(f"{likelihood!r} by name is untrained; pass the trained one, elbo.likelihood", stacklevel=2)
+    predictive = getattr(found, "predictive", None)
     if predictive is None:
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
-    with torch.no_grad(), _evaluating(network):
+    with torch.no_grad(), evaluating(network):
         outputs = draws(network, x, samples, generator, batch_size)
         if not isinstance(outputs, Tensor):
             kind = type(outputs).__name__
@@ -248,7 +249,8 @@ def _chunk(most: int, fits: int) -> int:
 
 
 @contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """The network in evaluation mode; afterwards every module is in the mode it was in."""
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()

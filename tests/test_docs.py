@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from bnn import likelihoods, metrics
 from bnn._conversion.methods import METHODS
 from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
@@ -45,9 +46,11 @@ def name(page: pathlib.Path) -> str:
 
 @pytest.fixture
 def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    """Forgets the pairings, methods, data sources and commands that a page defines, and the files it writes."""
+    """Forgets everything that a page registers, and the files it writes."""
     monkeypatch.chdir(tmp_path)
+    likelihoods.names("regression")  # imports the library's own: what is forgotten below would not come back
     registries: list[Any] = [base._PAIRINGS, METHODS, SOURCES]
+    registries += [likelihoods.registry._REGISTERED, metrics.registry._REGISTERED]
     before = [dict(one) for one in registries]
     commands = list(app.registered_commands)
     yield

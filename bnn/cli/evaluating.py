@@ -12,9 +12,9 @@ from bnn.data import CORRUPTIONS
 from bnn.data.dataset import Data
 from bnn.data.sources import source_of
 from bnn.evaluation import Evaluation, evaluate
-from bnn.evaluation.clock import prediction_time
-from bnn.evaluation.outputs import Predictor
-from bnn.evaluation.run import drawn
+from bnn.evaluation.evaluator import drawn
+from bnn.evaluation.network import prediction_time
+from bnn.evaluation.predictor import Predictor
 from bnn.train.build import build_data, build_net
 from bnn.train.outcome import Outcome
 

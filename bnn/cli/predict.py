@@ -20,7 +20,7 @@ from bnn.cli.predicting.answers import Answers, class_answers, real_answers
 from bnn.cli.predicting.coverage import covering, stated
 from bnn.cli.predicting.inputs import Inputs, read_inputs
 from bnn.cli.predicting.table_files import as_csv, checked_file, write_table
-from bnn.evaluation.outputs import Outputs, Predictor
+from bnn.evaluation.predictor import Outputs, Predictor
 from bnn.evaluation.progress import progress_of
 from bnn.train.monitor import is_bayesian
 from bnn.train.outcome import Outcome

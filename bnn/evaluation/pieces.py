@@ -22,7 +22,7 @@ class Histogram:
 
     edges: tuple[float, ...]  # (B + 1,)
     inside: tuple[int, ...]  # test inputs in each bin (B,)
-    outside: tuple[int, ...]
+    outside: tuple[int, ...]  # out-of-distribution inputs
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class OOD:
 
 @dataclass(frozen=True)
 class Corrupted:
-    """The test inputs under one corruption: accuracy, nll and ece, or rmse, nll and crps."""
+    """The test inputs under one corruption, by the brief metrics: accuracy, nll and ece, or rmse, nll and crps."""
 
     kind: str
     severity: int

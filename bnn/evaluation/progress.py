@@ -12,7 +12,7 @@ Advance = Callable[[str, int], None]  # (what is being predicted, how many input
 
 @contextmanager
 def progress_of(wanted: bool | None, total: int) -> Iterator[Advance]:
-    """A bar on terminals that have rich; elsewhere a line for each set of inputs if `wanted`, nothing if None."""
+    """A bar on terminals that have rich; without one a line for each set of inputs if `wanted`, nothing if None."""
     bar = _bar() if wanted is not False and sys.stderr.isatty() else None
     if bar is not None:
         with bar:

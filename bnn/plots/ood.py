@@ -8,9 +8,8 @@ import numpy as np
 
 from bnn._common.extras import need
 from bnn.metrics.checks import Floats
-from bnn.plots.axes import key, next_series, percent_ticks, unit_square
+from bnn.plots.axes import column, finite_rows, key, next_series, percent_ticks, share, unit_square
 from bnn.plots.style import PALETTE
-from bnn.plots.values import column, finite_rows, share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

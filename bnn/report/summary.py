@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from bnn.report.columns import Cell, Column
-from bnn.report.comparison import Comparison
+from bnn.report.comparison import QUALITY, Cell, Column, Comparison
 
 FEW_SETS = 2  # of out-of-distribution inputs that get a sentence each
 
@@ -24,7 +23,6 @@ BEST = {  # column -> (how the sentence about the best begins, what it is called
     "rmse": ("The smallest error (RMSE) is that of", "error (RMSE)"),
     "nll": ("The best likelihood (NLL) is that of", "likelihood (NLL)"),
     "ece": ("Best calibrated (ECE) is", "calibration (ECE)"),
-    "crps": ("The best CRPS is that of", "CRPS"),
     "coverage_90": ("Closest to the promise of its 90 % intervals is", "the coverage of 90 % intervals"),
 }
 
@@ -38,8 +36,13 @@ def summary(found: Comparison) -> list[Sentence]:
         return list(_alone(found))
     inputs = f"{found.inputs:,}" if found.inputs == found.fewest else f"{found.fewest:,} to {found.inputs:,}"
     start = [f"{len(found.runs)} runs on ", found.data, f" were scored on {inputs} test inputs."]
-    quality = [column for column in found.columns if column.key in BEST]
-    return [start, *(s for c in quality if (s := _ranked(found, c, *BEST[c.key]))), *_outside(found), *_size(found)]
+    quality = [column for column in found.columns if column.group == QUALITY]
+    return [start, *(s for c in quality if (s := _ranked(found, c, *_words(c)))), *_ood(found), *_size(found)]
+
+
+def _words(column: Column) -> tuple[str, str]:
+    """How the sentence about the best of a column begins, and what the column is called within one."""
+    return BEST.get(column.key, (f"The best {column.title} is that of", column.title))
 
 
 def _alone(found: Comparison) -> Iterator[Sentence]:
@@ -70,7 +73,7 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
     return [f"{start} ", *_and(best), f" ({value}), its interval clear of all others."]
 
 
-def _outside(found: Comparison) -> Iterator[Sentence]:
+def _ood(found: Comparison) -> Iterator[Sentence]:
     """Which run spots out-of-distribution inputs best; where there are many sets, how often each is best."""
     columns = [column for column in found.columns if column.key.startswith("auroc:")]
     if len(columns) <= FEW_SETS:

@@ -12,7 +12,7 @@ from bnn import likelihoods
 from bnn.data.batches import Batches, InMemory
 from bnn.data.dataset import Data, Part, tensors_in
 from bnn.data.forms import to_device
-from bnn.prediction import draws
+from bnn.prediction import draws, evaluating
 
 FEW = 2  # inputs to try the network on
 
@@ -49,11 +49,10 @@ def fitting_targets(y: Tensor, output: Tensor, likelihood: Any) -> Tensor:
     """`y` with (N,) made (N, 1) for one real target, or (N, 1) made (N,) for class indices."""
     if output.ndim != 2:
         return y
-    real = isinstance(likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian)
-    targets = output.shape[1] // (1 if isinstance(likelihood, likelihoods.Gaussian) else 2)
-    if real and y.ndim == 1 and targets == 1:
+    found = likelihoods.about(likelihood)
+    if found.task == "regression" and y.ndim == 1 and output.shape[1] == found.outputs_per_target:
         return y[:, None]
-    indices = isinstance(likelihood, likelihoods.Categorical) and not y.is_floating_point()
+    indices = found.task == "classification" and not y.is_floating_point()
     return y[:, 0] if indices and y.ndim == 2 and y.shape[1] == 1 else y
 
 
@@ -82,37 +81,32 @@ def _check_kind(y: Tensor) -> None:
 def _tried(net: nn.Module, part: Part) -> Tensor | None:
     """The network's output at a few inputs, (FEW, ...); None if it is not one tensor."""
     place = next((p for p in net.parameters() if p.is_floating_point()), None)
-    modes = {module: module.training for module in net.modules()}
     x = part.inputs(slice(0, FEW))
-    net.eval()
     try:
-        with torch.no_grad():
-            outputs = draws(
-                net, x if place is None else to_device(x, place.device), samples=0, generator=torch.Generator()
-            )
+        with torch.no_grad(), evaluating(net):
+            given = x if place is None else to_device(x, place.device)
+            outputs = draws(net, given, samples=0, generator=torch.Generator())
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         x = tensors_in(x)[0]
         differs = place is not None and x.dtype != place.dtype
         hint = f"; the network is {place.dtype}: use x.to({place.dtype})" if differs and place is not None else ""
         what = f"{x.dtype} of shape {tuple(x.shape[1:])} each"
         raise ValueError(f"the network cannot take these inputs, {what}: {error}{hint}") from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return outputs[0] if isinstance(outputs, Tensor) else None
 
 
 def _check_width(part: Part, output: Tensor, likelihood: Any, data: Any) -> None:
-    if not isinstance(likelihood, likelihoods.Categorical) or output.ndim < 2:
+    found = likelihoods.about(likelihood)
+    if found.task != "classification" or output.ndim < 2:
         return
-    width = output.shape[1]
+    width = output.shape[1] // found.outputs_per_target
     if isinstance(data, Data) and data.task == "classification" and width != len(data.classes):
         classes = f"{data.name} has {len(data.classes)} classes"
         raise ValueError(f"the network has {width} outputs, {classes}: change its last layer")
     assert part.y is not None
     if part.y.is_floating_point():
         return
-    counted = part.y[part.y != likelihood.ignore_index]
+    counted = part.y if found.ignore_index is None else part.y[part.y != found.ignore_index]
     if counted.numel() and (int(counted.min()) < 0 or int(counted.max()) >= width):
         raise ValueError(
             f"labels run from {int(counted.min())} to {int(counted.max())}, but the network has {width} outputs: "

@@ -162,10 +162,10 @@ def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
     if likelihood is not None:
         return likelihood
     if isinstance(data, Data):
-        return "categorical" if data.task == "classification" else "gaussian"
+        return likelihoods.for_task(None, data.task)
     if isinstance(source, InMemory):
         assert source.part.y is not None
-        return "gaussian" if source.part.y.is_floating_point() else "categorical"
+        return likelihoods.for_task(None, "regression" if source.part.y.is_floating_point() else "classification")
     raise ValueError('a data set or loader does not say what its targets are: pass likelihood="categorical" or another')
 
 

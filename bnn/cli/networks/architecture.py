@@ -14,6 +14,7 @@ from bnn.cli.options import NETS, whole_numbers
 from bnn.data import names as data_names
 from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.ensemble import Ensemble
+from bnn.likelihoods.registry import class_of
 from bnn.train.build import build_data, build_net
 from bnn.train.recipe import Recipe
 
@@ -66,7 +67,8 @@ class Architecture:
     def of_recipe(cls, recipe: Recipe) -> Architecture:
         """The plain network of a recipe; named data sets need not be there."""
         in_shape, outputs = shape_of(recipe.data)
-        outputs *= 2 if recipe.likelihood == "heteroscedastic" else 1  # mean and noise
+        if recipe.likelihood is not None:
+            outputs *= class_of(recipe.likelihood).outputs_per_target
         return cls(recipe.net, in_shape, outputs, recipe.members)
 
     def build(self) -> nn.Module:

@@ -31,8 +31,8 @@ from bnn.data.batches import training_batches
 from bnn.data.dataset import Data
 from bnn.data.sources import source_at
 from bnn.ensemble import Ensemble
+from bnn.evaluation.network import size_of
 from bnn.evaluation.pieces import Size
-from bnn.evaluation.size import size_of
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
@@ -41,7 +41,6 @@ from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
-LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def _loaded(description: dict[str, Any], download: bool | None) -> Data:
 
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
-        one_of(f"likelihood for {data.task}", likelihood, LIKELIHOODS[data.task])
+        one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
 
 
 def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) -> dict[str, Any]:
@@ -161,7 +160,7 @@ def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) 
 def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
     """What a method says about a recipe; its schedule too, where no file or preset has one."""
     members = method.networks if flags.members is None or method.members > 1 else flags.members
-    outputs = data.out_features * (2 if flags.likelihood == "heteroscedastic" else 1)
+    outputs = data.out_features * likelihoods.for_task(flags.likelihood, data.task).outputs_per_target
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
@@ -203,8 +202,8 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = likelihoods.get(recipe.likelihood or ("categorical" if data.task == "classification" else "gaussian"))
-    outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
+    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done
         net = _converted(recipe, data, outputs)

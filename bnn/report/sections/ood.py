@@ -8,15 +8,15 @@ from typing import Any
 from bnn import plots
 from bnn.metrics.bootstrap import Interval
 from bnn.report import numbers
-from bnn.report.columns import SCORES, WORDS, sets
-from bnn.report.picture import Picture, Run, in_key, slug
+from bnn.report.comparison import SCORES, WORDS, sets
+from bnn.report.sections.picture import Drawn, Picture, in_key, slug
 
-SECTION = "outside"
+SECTION = "ood"
 XLABEL = {"entropy": "entropy (nats)", "total": "predicted variance (scaled target)"}
 CROWDED = 4  # more names than that would cover the curves
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """For every set the ROC curves of all runs; then how the score is spread, run by run."""
     score = SCORES[runs[0].evaluation.task]
     seen = {name: [run for run in runs if name in run.evaluation.ood] for name in sets([r.evaluation for r in runs])}
@@ -28,11 +28,11 @@ def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
         yield from _histograms(name, score, [run for run in each if score in run.evaluation.ood[name].histograms])
 
 
-def _auroc(run: Run, name: str, score: str) -> Interval | None:
+def _auroc(run: Drawn, name: str, score: str) -> Interval | None:
     return run.evaluation.ood[name].detection.get(score, {}).get("auroc")
 
 
-def _roc(name: str, score: str, runs: Sequence[Run]) -> Picture:
+def _roc(name: str, score: str, runs: Sequence[Drawn]) -> Picture:
     def draw(axes: Any) -> None:
         for run in runs:
             found = _auroc(run, name, score)
@@ -51,7 +51,7 @@ def _roc(name: str, score: str, runs: Sequence[Run]) -> Picture:
     return Picture(SECTION, f"roc-{slug(name)}", f"Finding {name} by {WORDS[score]}", how, facts, draw, overlaid=True)
 
 
-def _histograms(name: str, score: str, runs: Sequence[Run]) -> Iterator[Picture]:
+def _histograms(name: str, score: str, runs: Sequence[Drawn]) -> Iterator[Picture]:
     """One for each run, all on the same scale."""
     found = [run.evaluation.ood[name].histograms[score] for run in runs]
     left = min((one.edges[0] for one in found), default=0.0)
@@ -61,7 +61,7 @@ def _histograms(name: str, score: str, runs: Sequence[Run]) -> Iterator[Picture]
         yield _histogram(name, score, run, (left, right, 1.05 * top))
 
 
-def _histogram(name: str, score: str, run: Run, scale: tuple[float, float, float]) -> Picture:
+def _histogram(name: str, score: str, run: Drawn, scale: tuple[float, float, float]) -> Picture:
     def draw(axes: Any) -> None:
         histogram = run.evaluation.ood[name].histograms[score]
         plots.score_histogram(axes, histogram, inside="test", outside=in_key(name), xlabel=XLABEL.get(score, score))

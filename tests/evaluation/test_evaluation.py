@@ -22,11 +22,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import bnn
 from bnn import metrics
 from bnn.data import CORRUPTIONS, Data, Part, TargetScale, corrupt
-from bnn.evaluation import OOD, Scale, Uncertainty, outputs
+from bnn.evaluation import OOD, Scale, Uncertainty, predictor
 from bnn.evaluation.corruptions import chosen
-from bnn.evaluation.posterior import pooled
+from bnn.evaluation.network import pooled
+from bnn.evaluation.result import verdict
 from bnn.evaluation.scores import informative
-from bnn.evaluation.verdict import verdict
 
 FEW = {"resamples": 30}
 
@@ -138,9 +138,9 @@ def test_draws_that_agree_up_to_rounding_are_no_score() -> None:
 
 
 def test_disagreement_below_rounding_says_nothing() -> None:
-    def said(name: str, size: float, draws: int) -> outputs.Outputs:
+    def said(name: str, size: float, draws: int) -> predictor.Outputs:
         ones = np.ones(3)
-        return outputs.Outputs(ones, ones, ones, ones, {name: size * ones}, None, draws)
+        return predictor.Outputs(ones, ones, ones, ones, {name: size * ones}, None, draws)
 
     for name, least in (("mutual_information", 1e-6), ("epistemic", 1e-12)):
         assert not informative(name, said(name, 0.0, 5), said(name, 0.9 * least, 5))
@@ -208,15 +208,15 @@ def test_chunks_show_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     net, (x, y) = bayesian(sampling="weight"), blobs()
     want = bnn.evaluate(net, (x, y), **FEW)
     calls: list[int] = []
-    predict = outputs.predict
-    monkeypatch.setattr(outputs, "predict", lambda net, x, *a, **k: calls.append(len(x)) or predict(net, x, *a, **k))
-    monkeypatch.setattr(outputs, "INPUTS", 20)
+    predict = predictor.predict
+    monkeypatch.setattr(predictor, "predict", lambda net, x, *a, **k: calls.append(len(x)) or predict(net, x, *a, **k))
+    monkeypatch.setattr(predictor, "INPUTS", 20)
     found = bnn.evaluate(net, (x, y), batch_size=8, **FEW)
     assert calls == [16, 16, 16, 12]
     assert found.metrics["nll"].value == pytest.approx(want.metrics["nll"].value, rel=1e-5)
     assert found.uncertainty.epistemic == pytest.approx(want.uncertainty.epistemic, rel=1e-4)
     calls.clear()
-    monkeypatch.setattr(outputs, "INPUT_BYTES", 4 * 4 * 9)  # nine inputs
+    monkeypatch.setattr(predictor, "INPUT_BYTES", 4 * 4 * 9)  # nine inputs
     bnn.evaluate(net, (x, y), batch_size=3, **FEW)
     assert calls == [9] * 6 + [6]
 
@@ -324,7 +324,7 @@ def test_a_likelihood_of_ones_own_has_moments_only() -> None:
     net, data = bayesian(2), regression()
     found = bnn.evaluate(net, data, likelihood=Laplace(), **FEW)
     known = bnn.evaluate(net, data, likelihood=bnn.likelihoods.Gaussian(sd=0.5), **FEW)
-    assert any("not ours" in note for note in found.notes)
+    assert any("the draws predict no Gaussians: nll, crps" in note for note in found.notes)
     assert found.metrics["rmse"] == known.metrics["rmse"]
     assert data.test is not None
     prediction, sd = direct(net, data.test.x, likelihood=Laplace()), torch.tensor([3.0, 0.5]).double()
@@ -334,11 +334,27 @@ def test_a_likelihood_of_ones_own_has_moments_only() -> None:
     assert found.metrics["nll"] != known.metrics["nll"]
 
 
+def test_the_nll_of_draws_that_are_no_gaussians_is_the_likelihoods_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the target's own units, chunk by chunk: of Gaussians that do not say so, it is that of their mixture."""
+
+    class Unsaid(bnn.likelihoods.Gaussian):
+        def components(self, outputs: Tensor) -> None:
+            return None
+
+    net, data = bayesian(2), regression(scale=10.0)
+    monkeypatch.setattr(predictor, "INPUTS", 20)
+    found = bnn.evaluate(net, data, likelihood=Unsaid(sd=0.5), **FEW)
+    known = bnn.evaluate(net, data, likelihood=bnn.likelihoods.Gaussian(sd=0.5), **FEW)
+    assert found.metrics["nll"].value == pytest.approx(known.metrics["nll"].value, rel=1e-5)
+    assert found.metrics["crps"].value != known.metrics["crps"].value
+    assert any("the draws predict no Gaussians: crps" in note for note in found.notes)
+
+
 # ---- corruptions -----------------------------------------------------------------------------------------------------
 
 
 def test_corruption_rows_against_direct_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "INPUTS", 5)  # chunks must not change what is drawn
+    monkeypatch.setattr(predictor, "INPUTS", 5)  # chunks must not change what is drawn
     net, data = image_net(), images()
     bnn.set_sampling_(net, "weight")
     asked = {"gaussian_noise": [2, 4], "contrast": 4}
@@ -650,7 +666,7 @@ def test_ood_from_other_data() -> None:
 
 
 def test_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "INPUTS", 20)  # counted over chunks
+    monkeypatch.setattr(predictor, "INPUTS", 20)  # counted over chunks
     net, (x, y) = mlp(), blobs()
     holes = x.clone()
     holes[[3, 30, 59], [0, 1, 2]] = math.nan
@@ -677,7 +693,7 @@ def test_corruptions_need_stored_images() -> None:
     ("option", "value"), [("samples", -1), ("batch_size", 0), ("seed", -1), ("resamples", 0), ("bins", 0)]
 )
 def test_options_are_checked_first(option: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "predict", lambda *a, **k: pytest.fail("predicted before checking"))
+    monkeypatch.setattr(predictor, "predict", lambda *a, **k: pytest.fail("predicted before checking"))
     fails(ValueError, option, bayesian(), blobs(), **{option: value})
 
 

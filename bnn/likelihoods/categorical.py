@@ -1,9 +1,9 @@
-"""Likelihoods of classes: one of C, or several labels that are 0 or 1."""
+"""The likelihood of one of C classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,23 +11,10 @@ from torch import Tensor
 
 from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
+from bnn.likelihoods.base import Likelihood, check_tensors, nonnegative, per_datum
+from bnn.likelihoods.predictions import ClassPrediction, information
 
 FEW_CLASSES = 16  # for which a softmax runs faster with the classes first in memory
-_LOG_OF_ZERO = -1e4  # finite, and exp of it is 0 in every type: p log p stays 0 where p is
-
-
-class _ClassPrediction(NamedTuple):
-    probs: Tensor  # mean over the draws: (N, C, ...), or the shape of the logits for labels that are 0 or 1
-    total: Tensor  # entropy of `probs`: (N, ...) without the class dimension, or one per label
-    aleatoric: Tensor  # mean entropy of the draws: ambiguity that more data would not remove
-    epistemic: Tensor  # mutual information, total - aleatoric >= 0: how much the draws disagree
-
-
-class ClassPrediction(_ClassPrediction):
-    """What K draws say about classes: `probs`, and total, aleatoric and epistemic uncertainty in nats."""
-
-    samples: Tensor | None = None  # the outputs (K, N, C, ...) of the draws, where asked for
 
 
 class Categorical(Likelihood):
@@ -44,7 +31,10 @@ class Categorical(Likelihood):
     tensor([1.3863, 1.3863])
     """
 
+    name = "categorical"
+    task = "classification"
     class_weights: Tensor | None
+    ignore_index: int
 
     def __init__(
         self,
@@ -56,7 +46,7 @@ class Categorical(Likelihood):
         check_positive("label_smoothing", label_smoothing, zero=True)
         if label_smoothing > 1:
             raise ValueError(f"label_smoothing must lie in [0, 1], got {label_smoothing!r}")
-        self.register_buffer("class_weights", _weights("class_weights", class_weights))
+        self.register_buffer("class_weights", nonnegative("class_weights", class_weights))
         if self.class_weights is not None and self.class_weights.ndim != 1:
             raise ValueError(f"class_weights must have shape (C,), got {tuple(self.class_weights.shape)}")
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
@@ -110,73 +100,20 @@ class Categorical(Likelihood):
         # few classes come first in memory, where a softmax over them runs over long vectors
         outputs = at_least_float32(outputs).movedim(2, 0)  # (C, K, N, ...)
         log_probs = F.log_softmax(outputs.contiguous() if len(outputs) <= FEW_CLASSES else outputs, dim=0)
-        mean, *information = _information(log_probs)
-        return ClassPrediction(mean.movedim(0, 1).contiguous(), *information)
+        mean, *uncertainty = information(log_probs)
+        return ClassPrediction(mean.movedim(0, 1).contiguous(), *uncertainty)
 
+    def point(self, output: Tensor) -> Tensor:
+        """The class probabilities (N, C, ...) of logits."""
+        return at_least_float32(output).softmax(1)
 
-class Bernoulli(Likelihood):
-    """Labels that are 0 or 1, several per datum: -[y log p + (1 - y) log(1 - p)] with p = sigmoid(output), summed.
-
-    Args:
-        pos_weight: multiplies the log-likelihood of ones; broadcasts against the output, (C,) for an output (N, C).
-
-    >>> Bernoulli()(torch.zeros(2, 3), torch.tensor([[0, 1, 1], [0, 0, 0]]))
-    tensor([2.0794, 2.0794])
-    """
-
-    pos_weight: Tensor | None
-
-    def __init__(self, pos_weight: float | Sequence[float] | Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("pos_weight", _weights("pos_weight", pos_weight))
-
-    def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        """The negative log-likelihood (N,) for logits (N, ...) and targets, 0 or 1 of any type, of the same shape."""
-        check_tensors(output, target)
-        check_shape(target, output.shape)
-        output = at_least_float32(output)
-        target = target.to(output.dtype)
-        if _holds((target < 0) | (target > 1)):
-            raise ValueError(f"targets run from {target.min():g} to {target.max():g}, expected 0 and 1")
-        weight = self._weight_like(output)
-        return per_datum(F.binary_cross_entropy_with_logits(output, target, reduction="none", pos_weight=weight))
-
-    def _weight_like(self, output: Tensor) -> Tensor | None:
-        if self.pos_weight is None:
-            return None
-        try:
-            return self.pos_weight.to(output).expand_as(output)
-        except RuntimeError:
-            shapes = f"{tuple(self.pos_weight.shape)} does not broadcast to the output's {tuple(output.shape)}"
-            raise ValueError(f"pos_weight {shapes}") from None
-
-    def predictive(self, outputs: Tensor) -> ClassPrediction:
-        """Mean probability of a one and uncertainties, all (N, ...), from K draws of the logits (K, N, ...)."""
-        check_draws(outputs)
-        outputs = at_least_float32(outputs)
-        mean, *information = _information(torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)]))
-        return ClassPrediction(mean[1], *information)
-
-
-def _information(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """From log-probabilities (C, K, ...): mean probabilities (C, ...), total, aleatoric, epistemic uncertainty."""
-    log_probs = log_probs.clamp(min=_LOG_OF_ZERO)
-    probs = log_probs.exp()
-    mean = probs.mean(1)
-    aleatoric = torch.sum(probs * -log_probs, dim=0).mean(0)
-    if log_probs.shape[1] == 1:
-        return mean, aleatoric, aleatoric, torch.zeros_like(aleatoric)  # nobody to disagree with, to the last digit
-    total = -torch.sum(mean * mean.clamp(min=torch.finfo(mean.dtype).tiny, max=1.0).log(), dim=0)
-    return mean, total, aleatoric, (total - aleatoric).clamp(min=0.0)
-
-
-def _weights(name: str, weights: float | Sequence[float] | Tensor | None) -> Tensor | None:
-    if weights is None:
-        return None
-    tensor = torch.as_tensor(weights).detach().to(torch.get_default_dtype())
-    if not bool((torch.isfinite(tensor) & (tensor >= 0)).all()):
-        raise ValueError(f"{name} must be finite and >= 0, got {weights!r}")
-    return tensor
+    def options(self) -> dict[str, Any]:
+        weights = None if self.class_weights is None else self.class_weights.tolist()
+        return {
+            "class_weights": weights,
+            "ignore_index": self.ignore_index,
+            "label_smoothing": self.label_smoothing,
+        }
 
 
 def _probabilities(output: Tensor, target: Tensor) -> Tensor:
@@ -212,13 +149,3 @@ def _indices(output: Tensor, target: Tensor) -> Tensor:
 
 def _index_shape(output: Tensor) -> torch.Size:
     return torch.Size([output.shape[0], *output.shape[2:]])
-
-
-def _holds(condition: Tensor) -> bool:
-    """Whether a condition holds anywhere, where looking is free: not on a GPU, nor inside vmap or torch.compile."""
-    if condition.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    try:
-        return bool(condition.any())
-    except RuntimeError:  # vmap: the values of a batched tensor cannot steer the program
-        return False

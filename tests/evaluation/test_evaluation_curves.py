@@ -18,8 +18,8 @@ from torch import nn
 import bnn
 from bnn.data import Data, Part, TargetScale
 from bnn.evaluation import Evaluation, Time
-from bnn.evaluation.curves import POINTS, roc
 from bnn.evaluation.examples import MOST, SIDE, picture
+from bnn.evaluation.scores import POINTS, roc
 
 FEW: dict[str, Any] = {"resamples": 30}
 

@@ -42,8 +42,8 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run as it is drawn: always in the same colour."""
+class Drawn:
+    """A run as pictures show it: always in the same colour."""
 
     name: str
     color: str
@@ -60,9 +60,9 @@ class Run:
         return self.entry.evaluation
 
 
-def runs_of(entries: Sequence[Entry]) -> list[Run]:
+def drawn(entries: Sequence[Entry]) -> list[Drawn]:
     """A colour for each run, in order."""
-    return [Run(entry.name, color_of(i), entry) for i, entry in enumerate(entries)]
+    return [Drawn(entry.name, color_of(i), entry) for i, entry in enumerate(entries)]
 
 
 def color_of(place: int) -> str:

@@ -14,13 +14,12 @@ from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
 from bnn.evaluation.examples import examples, points
-from bnn.evaluation.outputs import Array, Change, Outputs, Predictor
+from bnn.evaluation.inputs import Task, likelihood_of, task_of
+from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted
-from bnn.evaluation.plan import Plan, likelihood_of, plan_of
-from bnn.evaluation.posterior import posterior_of
+from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.progress import Advance, progress_of
 from bnn.evaluation.result import Evaluation
-from bnn.evaluation.size import size_of
 from bnn.metrics.checks import whole
 from bnn.metrics.temperature import BOUNDS
 from bnn.nn.base import BayesianLayer
@@ -63,7 +62,7 @@ def evaluate(
         seed: of the draws, the corruptions and the resamples.
         resamples: of the intervals (see `bnn.metrics.bootstrap`).
         bins: of the calibration errors.
-        progress: None shows a bar on terminals; True lines elsewhere, too; False nothing.
+        progress: None shows a bar on terminals; True lines where there is none, too; False nothing.
 
     >>> import torch, bnn
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -77,11 +76,11 @@ def evaluate(
     for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("bins", bins, 1)):
         whole(name, value, least)
     resampling = scores.Resampling(whole("resamples", resamples), seed, bins)
-    plan = plan_of(data, ood, corruptions, validation, batch_size)
+    task = task_of(data, ood, corruptions, validation, batch_size)
     target = data.target if isinstance(data, Data) else None
-    predictor = Predictor(net, likelihood_of(likelihood, plan), drawn(net, samples), batch_size, seed, target)
-    with progress_of(progress, plan.inputs) as advance:
-        return _Evaluating(plan, predictor, resampling, advance).result()
+    predictor = Predictor(net, likelihood_of(likelihood, task), drawn(net, samples), batch_size, seed, target)
+    with progress_of(progress, task.inputs) as advance:
+        return _Evaluator(task, predictor, resampling, advance).result()
 
 
 def drawn(net: nn.Module, samples: int | None) -> int | None:
@@ -91,35 +90,29 @@ def drawn(net: nn.Module, samples: int | None) -> int | None:
     return samples if any(isinstance(module, BayesianLayer | Ensemble) for module in net.modules()) else 0
 
 
-class _Evaluating:
+class _Evaluator:
     """One evaluation: the test part first, which settles the task, then everything else."""
 
-    def __init__(self, plan: Plan, predictor: Predictor, resampling: scores.Resampling, advance: Advance) -> None:
-        self.plan, self.predictor, self.resampling, self.advance = plan, predictor, resampling, advance
+    def __init__(self, task: Task, predictor: Predictor, resampling: scores.Resampling, advance: Advance) -> None:
+        self.task, self.predictor, self.resampling, self.advance = task, predictor, resampling, advance
 
     def result(self) -> Evaluation:
         """All of it."""
-        plan, inside = self.plan, self._predict("test", self.plan.part)
+        task, inside = self.task, self._predict("test", self.task.part)
         real = "max_prob" not in inside.scores
-        task = "regression" if real else "classification"
-        if plan.task not in (None, task):
-            raise ValueError(f"{plan.name} is a {plan.task} task, but the likelihood predicts for {task}")
-        targets = self._targets(inside, plan.part, real)
-        if real and plan.validation is not None:
+        kind = "regression" if real else "classification"
+        if task.kind not in (None, kind):
+            raise ValueError(f"{task.name} is a {task.kind} task, but the likelihood predicts for {kind}")
+        targets = self._targets(inside, task.part, real)
+        if real and task.validation is not None:
             raise ValueError("validation data serve temperature scaling, which is for classes: leave them out")
-        temperature = None if plan.validation is None else self._temperature(plan.validation)
-        outside = {name: self._predict(name, part) for name, part in plan.ood.items()}
-        found = {
-            name: replace(
-                self.resampling.outside(inside, outputs), examples=examples(outputs, plan.ood[name], None, plan.classes)
-            )
-            for name, outputs in outside.items()
-        }
-        rows = tuple(self._corrupted(kind, severity, targets, real) for kind, severity in plan.corruptions)
+        temperature = None if task.validation is None else self._temperature(task.validation)
+        ood = {name: self._ood(name, part, inside) for name, part in task.ood.items()}
+        rows = tuple(self._corrupted(corruption, severity, targets, real) for corruption, severity in task.corruptions)
         return Evaluation(
-            data=plan.name,
-            task=task,
-            inputs=len(plan.part),
+            data=task.name,
+            task=kind,
+            inputs=len(task.part),
             draws=inside.draws,
             seed=self.resampling.seed,
             metrics=self.resampling.of_reals(inside, targets)
@@ -127,17 +120,22 @@ class _Evaluating:
             else self.resampling.of_classes(inside, targets, temperature),
             temperature=temperature,
             uncertainty=scores.uncertainty(inside),
-            ood=found,
+            ood=ood,
             corruptions=rows,
             severities=corrupted.by_severity(rows),
             selective=None if real else scores.selective(inside, targets),
             reliability=None if real else scores.reliability(inside, targets, self.resampling.bins),
             posterior=posterior_of(self.predictor.network),
             size=size_of(self.predictor.network),
-            notes=tuple(_notes(inside, real, temperature, found)),
-            examples=examples(inside, plan.part, targets, plan.classes),
+            notes=tuple(_notes(inside, real, temperature, ood)),
+            examples=examples(inside, task.part, targets, task.classes),
             points=points(inside, targets) if real else None,
         )
+
+    def _ood(self, name: str, part: Part, inside: Outputs) -> OOD:
+        outputs = self._predict(name, part)
+        shown = examples(outputs, part, None, self.task.classes)
+        return replace(self.resampling.ood(inside, outputs), examples=shown)
 
     def _predict(self, what: str, part: Part, change: Change | None = None) -> Outputs:
         self.advance(what, 0)
@@ -147,7 +145,7 @@ class _Evaluating:
         assert part.y is not None
         if real:
             return scores.own_targets(outputs, part.y, self.predictor.target)
-        return scores.class_labels(outputs, part.y, self.plan.classes)
+        return scores.class_labels(outputs, part.y, self.task.classes)
 
     def _temperature(self, part: Part) -> float:
         outputs = self._predict("validation", part)
@@ -155,7 +153,7 @@ class _Evaluating:
 
     def _corrupted(self, kind: str, severity: int, targets: Array, real: bool) -> Corrupted:
         change = corrupted.corruption(kind, severity, self.predictor.seed)
-        outputs = self._predict(f"{kind} {severity}", self.plan.part, change)
+        outputs = self._predict(f"{kind} {severity}", self.task.part, change)
         metrics = self.resampling.few(outputs, targets, real)
         return Corrupted(kind, severity, metrics, scores.uncertainty(outputs))
 
@@ -173,4 +171,5 @@ def _notes(inside: Outputs, real: bool, temperature: float | None, ood: Mapping[
     if not real and temperature is None:
         yield "no validation data, so no temperature was learned"
     if real and inside.components is None:
-        yield "the likelihood is not ours: nll, crps and intervals are those of the Gaussian with the mean and variance"
+        what = "crps" if inside.losses is not None else "nll, crps"
+        yield f"the draws predict no Gaussians: {what} and intervals are those of one with the mean and variance"

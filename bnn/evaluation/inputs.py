@@ -1,17 +1,18 @@
-"""Out-of-distribution inputs: the forms in which `bnn.evaluate` takes them."""
+"""What an evaluation is going to predict: the forms in which it takes data and out-of-distribution inputs."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bnn import likelihoods
 from bnn.data import names
 from bnn.data import ood as named_ood
 from bnn.data.dataset import Data, Part, each
@@ -20,10 +21,82 @@ from bnn.data.image_folders.image_files import ENDINGS, check_memory, decode, fi
 from bnn.data.named_sets.load import check_name
 from bnn.data.ood_sets import KINDS as SYNTHETIC
 from bnn.data.ood_sets import synthetic_ood
+from bnn.evaluation import corruptions as corrupted
 
 BATCH = 500  # in which a data set is read
 
 Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be predicted: everything is loaded and checked."""
+
+    name: str
+    kind: str | None  # classification or regression; None: what the likelihood says
+    classes: tuple[str, ...]
+    part: Part
+    validation: Part | None
+    ood: dict[str, Part]
+    corruptions: list[tuple[str, int]]
+
+    @property
+    def inputs(self) -> int:
+        """Predictions to make."""
+        others = [*self.ood.values(), *([] if self.validation is None else [self.validation])]
+        return (1 + len(self.corruptions)) * len(self.part) + sum(map(len, others))
+
+
+def task_of(data: Any, ood: Any, corruptions: Any, validation: Any, batch_size: int) -> Task:
+    """Everything checked, and loaded, before the first prediction."""
+    known = isinstance(data, Data)
+    chosen = corrupted.chosen(corruptions)
+    part = scored_part(data, batch_size)
+    if chosen:
+        corrupted.check_images(part)
+    real = known and data.task == "regression"
+    held_out = None if real and validation is None else validation_part(validation, data, batch_size)
+    name, kind, classes = (data.name, data.task, data.classes) if known else ("data", None, ())
+    return Task(name, kind, classes, part, held_out, ood_parts(ood, data, part), chosen)
+
+
+def likelihood_of(likelihood: Any, task: Task) -> Any:
+    """The likelihood object: the one asked for, or that of the task."""
+    assert task.part.y is not None
+    real = task.kind == "regression" or (task.kind is None and task.part.y.is_floating_point())
+    usual = likelihoods.for_task(None, "regression" if real else "classification")
+    found = usual if likelihood is None else likelihoods.get(likelihood)
+    if (likelihood is None or isinstance(likelihood, str)) and likelihoods.about(found).learns:
+        raise ValueError(
+            "real targets need the noise that was trained: pass likelihood=history.likelihood (what bnn.fit returns), "
+            'elbo.likelihood, bnn.likelihoods.Gaussian(sd=...), or "heteroscedastic"'
+        )
+    return found
+
+
+def scored_part(data: Any, batch_size: int, what: str = "data") -> Part:
+    """The part that is scored, with its targets: the test part of a `Data`, or all of anything else."""
+    if isinstance(data, Data):
+        if data.test is None:
+            raise ValueError(f"{data.name} has no test part: pass a part itself, such as its .validation or .train")
+        data = data.test
+    part = gathered(data, batch_size, what)
+    if part.y is None:
+        raise ValueError(f"{what} has no targets to compare with; inputs without targets can only be ood=")
+    if len(part) == 0:
+        raise ValueError(f"{what} is empty: there is nothing to evaluate")
+    return part
+
+
+def validation_part(validation: Any, data: Any, batch_size: int) -> Part | None:
+    """The part the temperature is learned on: `validation`, else the validation part of a `Data`, else None."""
+    if validation is None:
+        return data.validation if isinstance(data, Data) else None
+    if isinstance(validation, Data):
+        if validation.validation is None:
+            raise ValueError(f"{validation.name} has no validation part: pass a Part or a pair (x, y)")
+        validation = validation.validation
+    return scored_part(validation, batch_size, "validation")
 
 
 def ood_parts(ood: Any, data: Any, like: Part) -> dict[str, Part]:

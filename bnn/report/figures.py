@@ -1,4 +1,4 @@
-"""Which pictures a report has, and every one of them as a file."""
+"""Which pictures a report has, each as a figure of matplotlib and as a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from bnn import plots
 from bnn._common.atomic import write_atomically
 from bnn._common.extras import need
-from bnn.plots.beside import settle
+from bnn.plots.labels import settle
 from bnn.report.entry import Entry, grouped
-from bnn.report.picture import Picture, runs_of, slug
 from bnn.report.sections import calibration, corruptions, examples, ood, selective, tradeoff, training
+from bnn.report.sections.picture import Picture, drawn, slug
 
 MODULES = (calibration, ood, corruptions, selective, training, tradeoff)
 SIZE, LINE = (4.2, 3.2), 0.17  # inches: of a figure, and of each line of a long key
@@ -24,7 +24,7 @@ FORMATS = ("png", "svg", "pdf")
 
 def pictures(entries: Sequence[Entry]) -> Iterator[Picture]:
     """The pictures of runs on the same data, section by section; a section with nothing to show has none."""
-    runs = runs_of(entries)
+    runs = drawn(entries)
     taken: set[str] = set()
     for module in MODULES:
         for picture in module.pictures(runs):
