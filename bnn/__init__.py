@@ -30,6 +30,9 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn import report as report
     from bnn import train as train
     from bnn._conversion.config import load_config as load_config
+    from bnn._conversion.methods import Method as Method
+    from bnn._conversion.methods import methods as methods
+    from bnn._conversion.methods import register_method as register_method
     from bnn._engine.fold import FoldingWarning as FoldingWarning
     from bnn._engine.frozen import frozen_draw as frozen_draw
     from bnn.bayesianize import bayesianize_ as bayesianize_
@@ -84,6 +87,9 @@ _MODULES = frozenset(
 )
 _NAMES = {
     "load_config": "bnn._conversion.config",
+    "Method": "bnn._conversion.methods",
+    "methods": "bnn._conversion.methods",
+    "register_method": "bnn._conversion.methods",
     "FoldingWarning": "bnn._engine.fold",
     "frozen_draw": "bnn._engine.frozen",
     "bayesianize_": "bnn.bayesianize",

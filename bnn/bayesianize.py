@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
+from bnn._conversion.methods import layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
+from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
@@ -33,19 +36,22 @@ def bayesianize_(
     mode and frozen parameters survive. Either everything asked for is converted, or an error leaves `network` alone.
 
     Args:
-        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), or a
-            dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its
-            name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container
-            covers the layers below it. The value None leaves a layer as it is.
+        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), a
+            method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are given), or a dict
+            from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its name,
+            its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container covers
+            the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
 
     Raises:
-        ValueError: unknown family, a key that matches nothing, nothing to convert, a layer that is Bayesian already.
+        ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
+            that matches nothing, nothing to convert, a layer that is Bayesian already, weights that are complex, NaN
+            or inf, a bias that is frozen while its weight trains (but for `ffg`).
         TypeError: an option that no chosen family knows.
 
-    Warns about layers that were covered but cannot be converted (a subclass, a parametrized layer, a layer whose weight
-    another module reads) and names them.
+    Warns about layers that were covered but cannot be converted (a subclass, a parametrized, scripted or quantised
+    layer, a layer whose weight another module reads) and names them.
 
     >>> import torch, bnn
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
@@ -61,20 +67,36 @@ def bayesianize_(
         inference, options = {network: {"inference": inference, **options}}, {}
     if not isinstance(inference, Mapping):
         raise TypeError(f"inference must be a family name or a dict, got {type(inference).__name__}")
+    convert_chosen_(network, inference, reference, options)
+
+
+def convert_chosen_(
+    network: nn.Module,
+    inference: Mapping[Any, Any],
+    reference: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    keep: bool = True,
+) -> None:
+    """`bayesianize_` for an inference dict; an error, whatever it is, leaves `network` alone.
+
+    Args:
+        keep: the weights matter; False where a file replaces them, so that they may be NaN.
+    """
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
     _check_memory(plans)
-    starts = [_start(plan) for plan in plans]
+    starts = [_start(plan, keep) for plan in plans]
     _check_ensembles(network, plans, starts)
     if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
-        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=2)
-    if reference:
-        network.load_state_dict(reference, strict=False)
-    for plan, start in zip(plans, starts, strict=True):
-        plan.target.convert_(plan.layer, plan.options, start)
-    _leave_fast_paths_(network)
-    mark_root_(network)
+        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
+    with unchanged_on_error(network, reference):
+        if reference:
+            network.load_state_dict(reference, strict=False)
+        for plan, start in zip(plans, starts, strict=True):
+            plan.target.convert_(plan.layer, plan.options, start)
+        _leave_fast_paths_(network)
+        mark_root_(network)
 
 
 def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:
@@ -86,9 +108,13 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     >>> bayesian_from_template(nn.Linear(3, 2), "FFG")
     FFGLinear(in_features=3, out_features=2, bias=True, family=ffg, prior_sd=1)
     """
-    target = pairing(inference, type(layer))
-    parsed = target.options_type.parse(target.family, options)
-    return target.convert_(copy.deepcopy(layer), parsed, target.start(plain_weights(layer), parsed))
+    method = method_of(inference)
+    target = pairing(inference if method is None else method.family, type(layer))
+    own = {} if method is None else method.layer_options(*layer_shape(layer, method.family), options)
+    parsed = target.options_type.parse(target.family, own | options)
+    check_real(layer)
+    start = checked_start(layer, target.start(plain_weights(layer), parsed), target.family)
+    return target.convert_(copy.deepcopy(layer), parsed, start)
 
 
 class _Plan(NamedTuple):
@@ -101,10 +127,10 @@ class _Plan(NamedTuple):
     weights: Weights
 
 
-def _start(plan: _Plan) -> Start:
+def _start(plan: _Plan, keep: bool) -> Start:
     """Where the posterior of one layer starts."""
     with _naming(plan.name):
-        return plan.target.start(plan.weights, plan.options)
+        return checked_start(plan.layer, plan.target.start(plan.weights, plan.options), plan.target.family, keep)
 
 
 def _plan(
@@ -114,54 +140,36 @@ def _plan(
     reference: Mapping[str, Tensor],
 ) -> tuple[list[_Plan], list[str]]:
     """The plans for all layers to convert, and why the others that were covered are left alone."""
-    for family in dict.fromkeys(choice.family for choice in choices):
-        if family.lower() not in families():
-            raise ValueError(f"unknown inference {family!r}; expected one of {families()}")
-    _check_defaults(choices, defaults)
+    methods = {choice.family: method_of(choice.family) for choice in choices}
+    for family, method in methods.items():
+        if method is None and family.lower() not in families():
+            raise ValueError(unknown(repr(family)))
+    _check_defaults({name if one is None else one.family for name, one in methods.items()}, defaults)
     readers = Counter(id(p) for module in network.modules() for p in module._parameters.values() if p is not None)
     plans, left = [], []
-    for name, layer, family, options in choices:
+    for name, layer, typed, options in choices:
+        method = methods[typed]
+        family = typed if method is None else method.family
         if isinstance(layer, BayesianLayer):
             raise ValueError(
                 f"{name or 'the network'!r} is Bayesian already ({type(layer).__name__}); a network is converted once. "
                 "Convert a fresh copy, or name only the remaining layers in an inference dict"
             )
-        reason = _why_not(layer, family, readers)
+        reason = why_not(layer, family, readers)
         if reason is not None:
             left += [f"{name or 'the network'} ({type(layer).__name__}): {reason}"] if reason else []
             continue
         target = pairing(family, type(layer))
         known = target.options_type.names()
         chosen = {k: v for k, v in defaults.items() if k in known} | options
+        if method is not None:
+            chosen |= method.layer_options(*layer_shape(layer, family), chosen)
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
-        weights = _weights_to_keep(network, layer, reference)
+            check_real(layer)
+            weights = _weights_to_keep(network, layer, reference)
         plans.append(_Plan(name, layer, target, parsed, weights))
     return plans, left
-
-
-def _why_not(layer: nn.Module, family: str, readers: Counter[int]) -> str | None:
-    """None for a layer that can be converted; else why it cannot, or "" if it has no weights anybody would expect."""
-    covered = tuple(layer_types())
-    if type(layer) not in covered:
-        if isinstance(layer, covered):
-            return f"only exact types are converted, this is a subclass of {_base(layer, covered)}"
-        matrices = any(p is not None and p.ndim > 1 for p in layer._parameters.values())
-        return "no family covers its weights" if matrices and type(layer).__module__.startswith("torch.nn") else ""
-    try:
-        pairing(family, type(layer))
-    except KeyError as error:
-        return str(error.args[0])
-    own = layer._parameters
-    if own.get("weight") is None or "bias" not in own:
-        return "its weight or bias is computed from other tensors (weight norm, pruning); make it a parameter first"
-    if any(readers[id(parameter)] > 1 for parameter in own.values()):
-        return "another module uses the same weight or bias"
-    return None
-
-
-def _base(layer: nn.Module, covered: tuple[type[nn.Module], ...]) -> str:
-    return next(base.__name__ for base in type(layer).__mro__ if base in covered)
 
 
 def _weights_to_keep(network: nn.Module, layer: nn.Module, reference: Mapping[str, Tensor]) -> Weights:
@@ -181,14 +189,18 @@ def _check_reference(network: nn.Module, reference: Mapping[str, Tensor]) -> Non
     for key, value in reference.items():
         if key not in own:
             raise ValueError(f"reference_state_dict has {key!r}, which the plain network does not have")
+        if not isinstance(value, Tensor):
+            raise TypeError(f"reference_state_dict[{key!r}] must be a tensor, got {type(value).__name__}")
         if own[key].shape != value.shape:
             shapes = f"{tuple(value.shape)}, expected {tuple(own[key].shape)}"
             raise ValueError(f"reference_state_dict[{key!r}] has shape {shapes}")
+        if kind_of(own[key].dtype) != kind_of(value.dtype):
+            raise ValueError(f"reference_state_dict[{key!r}] is of {value.dtype}, expected {own[key].dtype}")
 
 
-def _check_defaults(choices: list[Choice], defaults: Mapping[str, Any]) -> None:
+def _check_defaults(names: set[str], defaults: Mapping[str, Any]) -> None:
     """A default that none of the chosen families knows is a mistake."""
-    chosen = {choice.family.lower() for choice in choices}
+    chosen = {name.lower() for name in names}
     known = {name for plain in layer_types() for family in chosen for name in _option_names(family, plain)}
     for name in defaults:
         if chosen and name not in known:

@@ -16,6 +16,8 @@ from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, 
 from bnn._engine.forward import Forward, open_forward
 from bnn._engine.inputs import grouped, number_of_inputs, split_inputs, split_outputs
 from bnn._engine.members import combinations, deal_, even_members, shares
+from bnn._engine.unused import warn_unused
+from bnn.functional.gaussian import KLError, check_kl
 from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
@@ -140,6 +142,7 @@ class ELBO(nn.Module):
         if number_of_inputs(x) == 0:
             raise ValueError("the batch is empty: the objective is a mean over its inputs; leave such batches out")
         pairs, weights = self._pairs(x, y, shared)
+        warn_unused(self.net, shared)
         parts = [_mean(self.likelihood(*pair)) for pair in pairs]
         if weights is None:
             data = parts[0] if len(parts) == 1 else torch.stack(parts).mean()
@@ -147,9 +150,13 @@ class ELBO(nn.Module):
             data = (torch.stack(parts) * parts[0].new_tensor(weights)).sum()
         with open_forward(Forward(Draw(shared), shared.root, pinned=True)):  # the KL uses what the forward computed
             kl = kl_parts(self.net, self.num_data if self.function_space else None, shares(self.net))
-        kl_u, kl_lamda = ((data.new_zeros(()) if part is None else part.to(data.device)) for part in kl)
-        kl_u, kl_lamda = kl_u / self.num_data, kl_lamda / self.num_data
-        loss = data + scale * (kl_u + kl_lamda) if scale else data  # 0 * KL would let a bad KL spoil the warm-up
+        both = [data.new_zeros(())] * 2 if kl is None else [part.to(data.device) for part in kl]
+        kl_u, kl_lamda = (part / self.num_data for part in both)
+        loss = data
+        if scale:  # 0 * KL would let a bad KL spoil the warm-up
+            total = kl_u + kl_lamda
+            _check_kl(self.net, total)
+            loss = data + scale * total
         return ELBOResult(loss, data, kl_u, kl_lamda, scale), pairs
 
     def kl_scale(self, epoch: float | None = None) -> float:
@@ -225,6 +232,7 @@ def kl_divergence(net: nn.Module) -> Tensor:
 
     Raises:
         ValueError: no module of `net` has a KL.
+        bnn.functional.gaussian.KLError: it is inf or NaN; names the layer.
 
     >>> import bnn
     >>> net = torch.nn.Linear(3, 2)
@@ -232,21 +240,30 @@ def kl_divergence(net: nn.Module) -> Tensor:
     >>> torch.allclose(kl_divergence(net), 0.5 * sum(p.square().sum() for p in (net.weight, net.bias)), atol=1e-5)
     True
     """
-    u, lamda = kl_parts(net)
-    if u is None or lamda is None:
+    kl = kl_parts(net)
+    if kl is None:
         raise ValueError("no layer of this network is Bayesian, so it has no KL: convert it first, bnn.bayesianize_")
-    return u + lamda
+    total = kl.u + kl.lamda
+    _check_kl(net, total)
+    return total
 
 
-class KLParts(NamedTuple):
-    """The two parts of a network's KL in nats, None for a network without any."""
+def _check_kl(net: nn.Module, kl: Tensor) -> None:
+    """Raises KLError, naming the layers, unless the KL of `net` is finite."""
+    try:
+        check_kl(kl, "the network")
+    except KLError:
+        names = {module: name or "the network" for name, module in net.named_modules()}
+        with torch.no_grad():
+            for module in _with_kl(net):
+                shown = module.summary() if isinstance(module, BayesianLayer) else "a module of your own"
+                u, lamda = _module_kl(module, None)
+                check_kl(u + lamda, f"layer {names.get(module, type(module).__name__)!r} ({shown})")
+        raise  # every layer's is finite, their sum is not
 
-    u: Tensor | None
-    lamda: Tensor | None
 
-
-def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[int, float] | None = None) -> KLParts:
-    """The KL of `net` in its two parts; a foreign module's `kl_divergence()` counts to the first.
+def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[int, float] | None = None) -> KL | None:
+    """The KL of `net` in its two parts, None for a network without any; a foreign module's counts to the first.
 
     Args:
         function_space: N, with which each layer's lamda part is multiplied by beta = min(1, N / d_in).
@@ -258,10 +275,10 @@ def kl_parts(net: nn.Module, function_space: int | None = None, shares: Mapping[
         factors = [shares.get(id(module), 1.0) for module in modules]
         parts = [KL(factor * part.u, factor * part.lamda) for factor, part in zip(factors, parts, strict=True)]
     if not parts:
-        return KLParts(None, None)
+        return None
     device = parts[0].u.device  # a network may be spread over several
     u, lamda = (_sum([part.to(device) for part in column]) for column in zip(*parts, strict=True))
-    return KLParts(u, lamda)
+    return KL(u, lamda)
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

@@ -26,6 +26,7 @@ from bnn._engine.members import (
 )
 from bnn._engine.mode import evaluating
 from bnn._engine.noise import Seeds
+from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
@@ -81,7 +82,11 @@ def draws(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
             "samples=0 runs it as it is"
         )
-    return _Draws(network, batches_of(x, batch_size), samples, generator).run()
+    run = _Draws(network, batches_of(x, batch_size), samples, generator)
+    outputs = run.run()
+    if samples:  # at the mean, reading `layer.weight` is as good as calling the layer
+        warn_unused(network, run.call)
+    return outputs
 
 
 def predict(
@@ -115,9 +120,10 @@ def predict(
     torch.Size([5, 2])
     """
     check_network(network)
-    if isinstance(likelihood, str) and likelihood == "gaussian":
-        warnings.warn("'gaussian' by name has noise of sd 1; pass the trained one, elbo.likelihood", stacklevel=2)
-    predictive = getattr(likelihoods.get(likelihood), "predictive", None)
+    found = likelihoods.get(likelihood)
+    if isinstance(likelihood, str) and likelihoods.about(found).learns:
+        warnings.warn(f"{likelihood!r} by name is untrained; pass the trained one, elbo.likelihood", stacklevel=2)
+    predictive = getattr(found, "predictive", None)
     if predictive is None:
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
     with torch.no_grad(), evaluating(network):
@@ -207,7 +213,7 @@ class _Draws:
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
         call = Call(self.network, self.count, self.at_mean, restarts=True, limit=FOLD_BYTES)
-        draw = Draw(call, self.count, self.seeds, self.members)
+        self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
         deal_(draw, self.shown)
         return draw
 

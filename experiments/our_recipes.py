@@ -19,7 +19,7 @@ import bnn
 from bnn.train import Recipe, run_recipe
 
 NAMES = ["deterministic", "from-trained", "ensemble", "compressed-ensemble", "ensemble-u", "from-scratch", "ffg"]
-OUTSIDE = ["mnist", "kmnist", "notmnist"]
+OOD = ["mnist", "kmnist", "notmnist"]
 
 
 def row(name: str, evaluation: Any, parameters: int) -> dict[str, Any]:
@@ -55,9 +55,7 @@ def main() -> None:
         recipe = recipe if args.first is None else recipe.but(data={**recipe.data, "first": args.first})
         data = data or bnn.data.load(**recipe.data)
         outcome = run_recipe(recipe, folder(args.out, name, args.seed), data=data, tensorboard=False, progress=True)
-        evaluation = bnn.evaluate(
-            outcome.net, data, ood=None if args.digits else OUTSIDE, likelihood=outcome.likelihood
-        )
+        evaluation = bnn.evaluate(outcome.net, data, ood=None if args.digits else OOD, likelihood=outcome.likelihood)
         print(f"\n## {recipe.name}: {recipe.about}\n{evaluation}", flush=True)
         rows.append(row(name, evaluation, bnn.parameter_count(outcome.net)))
         with open(args.result or os.path.join(args.out, "results.json"), "w", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """How should an inducing layer start? The same small CNN from scratch on Fashion-MNIST, four ways, three seeds.
 
-    BNN_DATA=folder/with/fashion_mnist_*.npz python experiments/start.py
+    BNN_DATA=folder/with/fashion_mnist python experiments/start.py
 
 The ways: the paper's random start or a projection of torch's random weights, each with the rows of Z at the paper's
 scale (entries of sd M^-1/2) or at norm 1. Results go to experiments/results/start.json after every run; runs found
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 import time
@@ -34,12 +33,9 @@ RESULTS = pathlib.Path(__file__).with_name("results") / "start.json"
 
 
 def load(name: str, first: int | None) -> tuple[Tensor, Tensor]:
-    folder = os.environ.get("BNN_DATA")
-    if not folder:
-        sys.exit("set BNN_DATA to the folder that holds fashion_mnist_train.npz and fashion_mnist_test.npz")
-    with np.load(pathlib.Path(folder) / f"fashion_mnist_{name}.npz", allow_pickle=False) as data:
-        x, y = data["images"][:first], data["labels"][:first]
-    return torch.from_numpy(x).float()[:, None] / 127.5 - 1, torch.from_numpy(y).long()
+    part = bnn.data.load_part("fashion_mnist", name, first=first)
+    assert part.y is not None
+    return part.x.float() / 127.5 - 1, part.y
 
 
 def network(way: str) -> nn.Module:

@@ -1,6 +1,6 @@
 """How should layers draw in training under BatchNorm? A CNN on Fashion-MNIST, three ways, three lamdas, three seeds.
 
-    BNN_DATA=folder/with/fashion_mnist_train.npz python experiments/training_sampling.py
+    BNN_DATA=folder/with/fashion_mnist python experiments/training_sampling.py
 
 The ways: whole weights ("weight"), noise of its own for every input, as `sampling="auto"` would draw it if it did not
 look for BatchNorm ("input"), and noise of its own for every position ("local"). Every layer takes the cheapest way of
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import platform
 import sys
@@ -55,12 +54,9 @@ def without_the_rule(way: str) -> Iterator[None]:
 
 def load(train: int, held_out: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """The first images for training, the next for validation."""
-    folder = os.environ.get("BNN_DATA")
-    if not folder:
-        sys.exit("set BNN_DATA to the folder that holds fashion_mnist_train.npz")
-    with np.load(pathlib.Path(folder) / "fashion_mnist_train.npz", allow_pickle=False) as data:
-        x, y = data["images"][: train + held_out], data["labels"][: train + held_out]
-    images, labels = torch.from_numpy(x).float()[:, None] / 127.5 - 1, torch.from_numpy(y).long()
+    part = bnn.data.load_part("fashion_mnist", "train", first=train + held_out)
+    assert part.y is not None
+    images, labels = part.x.float() / 127.5 - 1, part.y
     return (images[:train], labels[:train]), (images[train:], labels[train:])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 import bnn
+from bnn.bayesianize import bayesian_from_template
 from bnn.nn.base import BayesianLayer
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
@@ -98,6 +100,77 @@ def test_a_frozen_bias_of_ffg_stays_frozen() -> None:
     convert(net)
     frozen = {name for name, p in net.named_parameters() if not p.requires_grad}
     assert frozen == {"bias_mean", "_bias_sd"}
+
+
+JOINT = ["fcg", "inducing", "inducingdeterministic"]
+
+
+@pytest.mark.parametrize("family", JOINT)
+def test_a_frozen_bias_beside_a_weight_that_trains_is_refused_where_they_share_parameters(family: str) -> None:
+    net = mlp()
+    net[2].bias.requires_grad_(False)
+    before = bitwise(net)
+    with pytest.raises(ValueError, match=rf"layer '2': its bias is frozen while its weight trains, but '{family}'"):
+        bnn.bayesianize_(net, family)
+    assert bitwise(net) == before
+    with pytest.raises(ValueError, match="its bias is frozen while its weight trains"):
+        bayesian_from_template(net[2], family)
+    bnn.bayesianize_(net, {"0": family, "2": "ffg", "4": family})  # the advice
+    assert not net[2].bias_mean.requires_grad
+    both = mlp()
+    both[2].requires_grad_(False)
+    bnn.bayesianize_(both, family)
+
+
+@pytest.mark.parametrize("family", JOINT)
+def test_a_frozen_bias_is_refused_by_load_too(family: str, tmp_path: Path) -> None:
+    saved, net = mlp(), mlp()
+    bnn.bayesianize_(saved, family)
+    bnn.save(saved, tmp_path / "net")
+    net[2].bias.requires_grad_(False)
+    before = bitwise(net)
+    with pytest.raises(ValueError, match="net: layer '2': its bias is frozen"):
+        bnn.load_(net, tmp_path / "net")
+    assert bitwise(net) == before
+
+
+@pytest.mark.parametrize("family", ["ffg", *JOINT])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float8_e5m2], ids=str)
+def test_weights_that_are_no_real_numbers_are_refused(family: str, dtype: torch.dtype) -> None:
+    odd = quietly(nn.Linear(4, 3).to, dtype)
+    net = nn.Sequential(nn.Linear(3, 4), odd)
+    before = [type(m) for m in net]
+    with pytest.raises(ValueError, match=rf"layer '1': its weights are {dtype}; posteriors are over real weights"):
+        bnn.bayesianize_(net, family)
+    assert [type(m) for m in net] == before
+    with pytest.raises(ValueError, match="posteriors are over real weights"):
+        bayesian_from_template(odd, family)
+    bnn.bayesianize_(net, {"0": family, "1": None})
+
+
+@pytest.mark.parametrize("family", ["ffg", *JOINT])
+@pytest.mark.parametrize("part", ["weight", "bias"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_weights_are_refused_by_name(family: str, part: str, value: float) -> None:
+    net = mlp()
+    with torch.no_grad():
+        getattr(net[2], part).view(-1)[1] = value
+    before = bitwise(net)
+    with pytest.raises(ValueError, match=r"layer '2': .* hold NaN or inf.* repair them first"):
+        bnn.bayesianize_(net, family)
+    assert bitwise(net) == before
+    with pytest.raises(ValueError, match="hold NaN or inf"):
+        bayesian_from_template(net[2], family)
+    reference = {f"2.{part}": torch.zeros_like(getattr(net[2], part))}
+    bnn.bayesianize_(net, family, reference_state_dict=reference)  # replaced before anybody reads them
+    assert net[2].weight.isfinite().all()
+
+
+def test_the_start_of_the_paper_reads_no_weights() -> None:
+    net = nn.Linear(4, 3)
+    nn.init.constant_(net.weight, float("nan"))
+    bnn.bayesianize_(net, "inducing", init="paper")
+    assert net.weight.isfinite().all()
 
 
 def test_hooks_survive() -> None:
@@ -232,6 +305,17 @@ def old_weight_norm() -> nn.Module:
         return nn.utils.weight_norm(nn.Linear(4, 4))
 
 
+def quietly(make: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torch makes with a warning that there are better ways by now."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make(*args, **kwargs)
+
+
+def quantised(layer: nn.Module) -> Any:
+    return quietly(torch.ao.quantization.quantize_dynamic, nn.Sequential(layer), {type(layer)}, dtype=torch.qint8)
+
+
 LEFT_ALONE: dict[str, Any] = {
     "subclass": lambda: MyLinear(4, 4),
     "quantizable": lambda: nn.modules.linear.NonDynamicallyQuantizableLinear(4, 4),
@@ -249,6 +333,24 @@ LEFT_ALONE: dict[str, Any] = {
     "embedding": lambda: nn.Embedding(5, 4),
     "transposed": lambda: nn.ConvTranspose2d(4, 4, 2),
     "bilinear": lambda: nn.Bilinear(2, 3, 4),
+    "scripted": lambda: quietly(torch.jit.script, nn.Linear(4, 4)),
+    "traced": lambda: quietly(torch.jit.trace, nn.Conv1d(4, 4, 1), torch.ones(1, 4, 2)),
+    "scripted-inside": lambda: quietly(torch.jit.script, nn.Sequential(nn.Linear(4, 4))),
+    "quantised": lambda: quantised(nn.Linear(4, 4)),
+    "quantised-lstm": lambda: quantised(nn.LSTM(4, 4)),
+}
+REASONS = {
+    "subclass": "this is a subclass of Linear, which may do more",
+    "lazy": "its shape is not known yet; run one forward pass first, then convert",
+    "lazy-conv": "run one forward pass first",
+    "weight-norm": "remove_parametrizations makes it a parameter",
+    "pruned": "make it a parameter first",
+    "attention": "no family covers its weights; they cover Linear, Conv1d, Conv2d, Conv3d",
+    "scripted": "it is a scripted or traced Linear, whose code is fixed; convert the plain network",
+    "traced": "it is a scripted or traced Conv1d",
+    "scripted-inside": "odd.0 (RecursiveScriptModule): it is a scripted",
+    "quantised": "its weights are quantised; convert the network first",
+    "quantised-lstm": "odd.0 (LSTM): its weights are quantised",
 }
 
 
@@ -259,6 +361,7 @@ def test_what_cannot_be_converted_is_named_and_left_alone(kind: str, inference: 
     before = bitwise(net["odd"])
     (message,) = convert(net, inference)
     assert message.startswith("left deterministic: odd")
+    assert REASONS.get(kind, "") in message
     assert "fine" not in message
     assert bitwise(net["odd"]) == before
     assert bayesian(net) == ["fine"]
@@ -460,6 +563,46 @@ def test_where_warnings_are_errors_the_network_is_left_as_it_was() -> None:
     with pytest.raises(UserWarning, match="left deterministic: odd"):
         bnn.bayesianize_(net, "ffg")  # pytest makes warnings errors
     assert bitwise(net) == before
+
+
+@pytest.mark.parametrize("place", ["", "0", "3"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_reference_that_does_not_load_leaves_the_network_as_it_was(place: str, error: type[BaseException]) -> None:
+    net = mlp().eval()
+
+    def fail(*args: Any) -> None:
+        raise error("hook")
+
+    net.get_submodule(place).register_load_state_dict_post_hook(fail)
+    reference = {name: value + 1 for name, value in net.state_dict().items()}
+    before = bitwise(net)
+    with pytest.raises(error, match="hook"):
+        bnn.bayesianize_(net, "ffg", reference_state_dict=reference)
+    assert bitwise(net) == before
+
+
+def test_a_conversion_that_is_interrupted_leaves_the_network_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = mlp()
+    seen: list[str] = []
+
+    def interrupted(network: nn.Module) -> None:
+        seen.extend(bayesian(network))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bnn.bayesianize.mark_root_", interrupted)
+    before = bitwise(net)
+    with pytest.raises(KeyboardInterrupt):
+        bnn.bayesianize_(net, "ffg")
+    assert seen == ["0", "2", "4"]
+    assert bitwise(net) == before
+
+
+def test_a_reference_of_another_kind() -> None:
+    net = mlp()
+    with pytest.raises(ValueError, match=r"reference_state_dict\['0.weight'\] is of torch.complex64, expected"):
+        bnn.bayesianize_(net, "ffg", {"0.weight": net[0].weight.detach().to(torch.complex64)})
+    with pytest.raises(TypeError, match=r"reference_state_dict\['0.weight'\] must be a tensor, got list"):
+        bnn.bayesianize_(net, "ffg", {"0.weight": [1.0]})  # type: ignore[dict-item]
 
 
 def test_nothing_to_convert() -> None:

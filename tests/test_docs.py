@@ -18,10 +18,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from bnn import likelihoods, metrics
+from bnn._conversion.methods import METHODS
 from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
+from bnn.cli.app import app
 from bnn.cli.app import run as cli
+from bnn.data.sources import SOURCES
 from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
@@ -41,12 +45,19 @@ def name(page: pathlib.Path) -> str:
 
 
 @pytest.fixture
-def same_pairings():
-    """Forgets the pairings that a page defines."""
-    before = dict(base._PAIRINGS)
+def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """Forgets everything that a page registers, and the files it writes."""
+    monkeypatch.chdir(tmp_path)
+    likelihoods.names("regression")  # imports the library's own: what is forgotten below would not come back
+    registries: list[Any] = [base._PAIRINGS, METHODS, SOURCES]
+    registries += [likelihoods.registry._REGISTERED, metrics.registry._REGISTERED]
+    before = [dict(one) for one in registries]
+    commands = list(app.registered_commands)
     yield
-    base._PAIRINGS.clear()
-    base._PAIRINGS.update(before)
+    for registry, kept in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(kept)
+    app.registered_commands[:] = commands
 
 
 @pytest.mark.slow
@@ -144,6 +155,22 @@ def test_the_readme_shows_the_two_commands_first() -> None:
     assert any(line.startswith("make test") for line in first_screen)
     assert any("docs/images/report.png" in line for line in first_screen)
     assert any(line.startswith("bnn.bayesianize_(") for line in first_screen)
+
+
+def test_the_readme_has_the_table_of_methods() -> None:
+    rows = [f"| `{one.name}` | {one.about} | `{one.formula}` | {one.when} |" for one in METHODS.values()]
+    head = ["| method | what it is | parameters of a layer | when to choose it |", "|---|---|---|---|"]
+    table = "\n".join([*head, *rows])
+    page = (ROOT / "README.md").read_text()
+    assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"
+
+
+def test_the_page_of_the_command_line_lists_every_method_and_command() -> None:
+    page = " ".join((ROOT / "docs" / "command_line.md").read_text().split())
+    names = ", ".join(f"`{name}`" for name in METHODS).replace("`ffg-u`", "`ffg-u` (the default)")
+    assert f"`--method` takes the names of the paper: {names};" in page
+    for command in app.registered_commands:
+        assert f"| `{command.name}` |" in page
 
 
 def test_the_options_page_lists_every_option_with_its_default() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -22,7 +23,7 @@ from torch import nn
 
 import bnn
 from bnn import BayesianClassifier, BayesianRegressor
-from bnn.estimators.networks import METHODS
+from bnn._conversion.methods import METHODS, get
 from bnn.estimators.noise import TargetNoise
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 40, "lr": 0.05, "batch_size": 300}
@@ -71,11 +72,14 @@ def line(n: int = 64, noise: float = 0.5) -> tuple[Any, Any]:
     return x, np.round((3 * x[:, 0] + noise * generator.normal(size=n)) * 2**10) / 2**10
 
 
-@pytest.mark.parametrize("method", METHODS)
+OLD = ["inducing", "ffg", "fcg", "ensemble"]  # words of earlier versions
+
+
+@pytest.mark.parametrize("method", [*METHODS, "inducing"])
 def test_every_method_learns_and_predicts_rows_apart(method: str) -> None:
     """Any rows together, in any number: the same predictions, to the rounding of float64."""
     x, y = classes()
-    epochs, lr = (300, 0.02) if method == "fcg" else (60, 0.05)  # a covariance of all weights takes its time
+    epochs, lr = (300, 0.02) if method.startswith("fcg") else (60, 0.05)  # a covariance takes its time
     model = BayesianClassifier(hidden=(8,), method=method, members=3, epochs=epochs, lr=lr, random_state=0).fit(x, y)
     assert model.score(x, y) > 0.9
     whole = model.predict_dist(x)
@@ -200,7 +204,7 @@ def test_a_network_of_ones_own() -> None:
     assert "Inducing" in type(made).__name__
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *OLD])
 def test_files_bring_back_the_same_predictions(method: str, tmp_path: pathlib.Path) -> None:
     x, y = line(32)
     path = tmp_path / "model.safetensors"
@@ -213,7 +217,7 @@ def test_files_bring_back_the_same_predictions(method: str, tmp_path: pathlib.Pa
     pickled = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(pickled.predict(x), model.predict(x))
     plain = bnn.nn.nets.FCN([1, 4, 1])
-    bnn.load_(bnn.Ensemble(plain, 2) if method == "ensemble" else plain, path)  # it is a file of bnn.save, too
+    bnn.load_(bnn.Ensemble(plain, 2) if get(method).networks > 1 else plain, path)  # it is a file of bnn.save, too
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], [3, 7], [False, True], [0.0, 1.0]])
@@ -252,10 +256,19 @@ def test_files_that_do_not_fit(tmp_path: pathlib.Path) -> None:
         BayesianRegressor(epochs=1, hidden=(2,)).fit(x, y).save(tmp_path / "no" / "model")
 
 
+@pytest.mark.parametrize("record", ["{", "[]", "{}", "null", '{"version": "1"}', '{"version": 1}', "[" * 100_000])
+def test_a_damaged_record_is_a_format_error(record: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file({"weight": torch.ones(1)}, path, {"estimator": record})
+    with pytest.raises(bnn.FileFormatError, match="its record of the estimator") as caught:
+        BayesianRegressor.load(path)
+    assert caught.value.path == str(path)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"method": "inducin"}, "unknown method 'inducin'; expected one of"),
+        ({"method": "inducin"}, r"unknown method 'inducin' \(did you mean 'inducing'\?\); expected one of deter"),
         ({"hidden": 64}, r"hidden must be the widths of the hidden layers, as \(64, 64\); got 64"),
         ({"hidden": (0,)}, "a width of hidden must be an integer >= 1"),
         ({"samples": 0}, "samples must be an integer >= 1"),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
+import pickle
 import stat
 import struct
 
 import pytest
 import safetensors.torch
 import torch
+from helpers import bitwise
 from torch import nn
 
 import bnn
+from bnn._conversion.file_format import checksum
 from bnn._conversion.record import skeleton
 from bnn.nn.base import BayesianLayer
 
@@ -269,6 +271,19 @@ def test_a_link_stays_a_link(tmp_path):
     assert safetensors.torch.load_file(tmp_path / "net")["weight"].shape == (3, 3)
 
 
+def test_save_refuses_a_pipe_and_keeps_permissions(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="expected a regular file to replace, found a pipe"):
+        bnn.save(nn.Linear(2, 2), tmp_path / "pipe")
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    with pytest.raises(bnn.FileFormatError, match="expected a regular file"):  # which would wait for a writer
+        bnn.load_(nn.Linear(2, 2), tmp_path / "pipe")
+    bnn.save(nn.Linear(2, 2), tmp_path / "net")
+    os.chmod(tmp_path / "net", 0o600)
+    bnn.save(nn.Linear(2, 2), tmp_path / "net")
+    assert stat.S_IMODE(os.stat(tmp_path / "net").st_mode) == 0o600
+
+
 def test_save_names_a_missing_folder_and_a_folder_as_path(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; create it first"):
         bnn.save(nn.Linear(2, 2), tmp_path / "nowhere" / "net")
@@ -319,19 +334,16 @@ def saved(tmp_path):
     return tmp_path / "net"
 
 
-def refused(net: nn.Module, path, error: type[Exception], match: str) -> None:
-    """`load_` raises, and `net` keeps its classes, attributes, tensors and hooks."""
-    before = copy.deepcopy(net)
-    attributes = {name: set(vars(module)) for name, module in net.named_modules()}
-    hooks = len(net._forward_hooks), len(net._forward_pre_hooks)
-    with pytest.raises(error, match=match):
+def refused(net: nn.Module, path, error: type[Exception], match: str | None = None) -> None:
+    """`load_` raises, and `net` keeps its classes, attributes, tensors, hooks and modes; the error names the file."""
+    before = bitwise(net)
+    with pytest.raises(error, match=match) as caught:
         bnn.load_(net, path)
-    assert [type(m) for m in net.modules()] == [type(m) for m in before.modules()]
-    assert {name: set(vars(module)) for name, module in net.named_modules()} == attributes
-    assert (len(net._forward_hooks), len(net._forward_pre_hooks)) == hooks
-    ours, theirs = net.state_dict(), before.state_dict()
-    assert list(ours) == list(theirs)
-    assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+    assert bitwise(net) == before
+    if isinstance(caught.value, bnn.FileFormatError):
+        assert caught.value.path == os.fspath(path)
+    if error is not RuntimeError:
+        assert os.fspath(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [0.0, 4, 8, 100, 0.5, 0.99, -1])
@@ -487,6 +499,321 @@ def test_memory_error_of_fcg_leaves_the_network_alone(tmp_path, monkeypatch):
     bnn.save(net, tmp_path / "net")
     monkeypatch.setattr("bnn.nn.memory.total_memory", lambda device: None if device.type == "meta" else 1000)
     refused(plain(), tmp_path / "net", ValueError, "needs a 51 x 51 covariance")
+
+
+# ---- every malformed file --------------------------------------------------------------------------------------------
+
+DEEP = "[" * 100_000 + "]" * 100_000
+LAYER = {"names": ["3"], "type": "Linear", "weight": [3, 16], "bias": True, "family": "inducing", "options": {}}
+GLOBAL = {"network": "", "cat_dim": 0, "options": {"inducing_rows": 2, "inducing_cols": 2}}
+
+
+def conversions() -> dict[str, str]:
+    """Records of a conversion that make no sense, by what is wrong with them."""
+    layers = {
+        "no names": {"names": []},
+        "null names": {"names": None},
+        "nested names": {"names": [["3"]]},
+        "number as name": {"names": [3]},
+        "null weight": {"weight": None},
+        "no weight": {"weight": []},
+        "float weight": {"weight": [3.0, 16.0]},
+        "text weight": {"weight": "316"},
+        "bias as number": {"bias": 1},
+        "null family": {"family": None},
+        "list as family": {"family": ["ffg"]},
+        "null type": {"type": None},
+        "null options": {"options": None},
+        "list of options": {"options": []},
+        "rows beyond bounds": {"options": {"inducing_rows": 10**30}},
+        "rows of 64 bits": {"options": {"inducing_rows": 2**62}},
+        "huge full": {"options": {"inducing_rows": 10**9, "inducing_cols": 10**9, "q_inducing": "full"}},
+        "huge ensemble": {"options": {"ensemble_size": 10**18, "q_inducing": "ensemble"}},
+        "huge sd": {"options": {"prior_sd": 10**400}},
+        "text as size": {"options": {"inducing_rows": "3"}},
+        "infinite": {"options": {"prior_sd": float("inf")}},
+        "nan": {"options": {"prior_sd": float("nan")}},
+        "unknown q": {"options": {"q_inducing": "other"}},
+        "one field more": {"extra": 1},
+    }
+    records = {what: {"layers": [LAYER | change], "globals": []} for what, change in layers.items()}
+    globals_ = {
+        "text as global": "global",
+        "null global": None,
+        "empty global": {},
+        "null network": GLOBAL | {"network": None},
+        "text as cat_dim": GLOBAL | {"cat_dim": "0"},
+        "true as cat_dim": GLOBAL | {"cat_dim": True},
+        "cat_dim 7": GLOBAL | {"cat_dim": 7},
+        "null global options": GLOBAL | {"options": None},
+        "no sizes": GLOBAL | {"options": {}},
+        "global option unknown": GLOBAL | {"options": {"inducing_rowz": 2}},
+        "global sizes beyond bounds": GLOBAL | {"options": {"inducing_rows": 10**30, "inducing_cols": 2}},
+    }
+    two = [LAYER | {"names": [name], "weight": [4, 4], "options": {"inducing_cols": 2}} for name in "ab"]
+    records |= {what: {"layers": two, "globals": [one]} for what, one in globals_.items()}
+    records |= {"layers as dict": {"layers": {}, "globals": []}, "no globals": {"layers": []}}
+    texts = {what: json.dumps(record) for what, record in records.items()}
+    return texts | {
+        "deep": DEEP,
+        "deep options": json.dumps({"layers": [LAYER], "globals": []}).replace("{}", DEEP),
+        "digits": '{"layers": ' + "9" * 5000 + ', "globals": []}',
+        "null": "null",
+        "not JSON": "layers",
+        "empty": "",
+    }
+
+
+@pytest.mark.parametrize("what", list(conversions()))
+def test_every_malformed_record_is_a_format_error(what, saved):
+    rewrite(saved, conversion=conversions()[what])
+    refused(nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(3, 4), "3": nn.Linear(15, 3)}), saved, ValueError)
+    plain_net = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4), "3": nn.Linear(16, 3)})
+    refused(plain_net, saved, bnn.FileFormatError)
+
+
+@pytest.mark.parametrize(
+    "aliases",
+    [DEEP, '{"a": ' + DEEP + "}", '{"a": null}', '{"a": ["3._lamda"]}', '{"3._lamda": "3.z_row"}', "9" * 5000, "null"],
+    ids=["deep", "deep-inside", "null", "list", "taken", "digits", "null-all"],
+)
+def test_every_malformed_alias_is_a_format_error(aliases, saved):
+    rewrite(saved, aliases=aliases)
+    refused(plain(), saved, bnn.FileFormatError, "cannot be read")
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "", "-1", "1.0", "\u0661\u0661", "0x1", " 1"])
+def test_every_malformed_version_is_a_format_error(version, saved):
+    rewrite(saved, format_version=version)
+    refused(plain(), saved, bnn.FileFormatError, "no valid format version|newer version")
+
+
+def tensor_header(path, name: str, **entries) -> None:
+    """Changes the entry of one tensor in the header of a file."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header[name] |= entries
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+HEADERS = [
+    {"dtype": "I32"},
+    {"dtype": "U32"},
+    {"dtype": "F77"},
+    {"dtype": None},
+    {"dtype": "F8_E8M0"},
+    {"shape": [10**30]},
+    {"shape": [-1]},
+    {"shape": None},
+    {"data_offsets": [0, 2**63]},
+    {"data_offsets": []},
+    {"shape": [1] * 5000},
+]
+
+
+@pytest.mark.parametrize("entries", HEADERS, ids=lambda entries: f"{entries}"[:30])
+@pytest.mark.parametrize("with_checksum", [True, False])
+def test_every_malformed_tensor_header_is_a_format_error(entries, with_checksum, saved):
+    if not with_checksum:
+        rewrite(saved, checksum=None)
+    tensor_header(saved, "3.z_row", **entries)
+    refused(plain(), saved, bnn.FileFormatError)
+
+
+def test_every_truncation_and_flipped_byte_of_small_files_is_a_format_error(tmp_path):
+    net = nn.Linear(2, 1)
+    bnn.bayesianize_(net, "inducing")
+    bnn.save(net, tmp_path / "net")
+    data = (tmp_path / "net").read_bytes()
+    generator = torch.Generator().manual_seed(0)
+    target = nn.Linear(2, 1)
+    (length,) = struct.unpack("<Q", data[:8])
+    for stop in range(0, len(data), 17):
+        (tmp_path / "net").write_bytes(data[:stop])
+        refused(target, tmp_path / "net", bnn.FileFormatError)
+    harmless = [data.index(b"bnn_version"), data.index(b"format_version")]
+    for position in range(0, len(data), 3):
+        if harmless[0] <= position < harmless[0] + 30 or position in range(8 + length - 8, 8 + length):
+            continue  # who wrote it, and the spaces behind the header
+        flipped = bytearray(data)
+        flipped[position] ^= int(torch.randint(1, 256, (), generator=generator))
+        (tmp_path / "net").write_bytes(flipped)
+        message, fresh = "", nn.Linear(2, 1)
+        try:
+            bnn.load_(fresh, tmp_path / "net")
+            assert_same(fresh, net, torch.ones(1, 2))  # JSON of the same meaning
+        except ValueError as error:
+            message = str(error)
+        assert isinstance(fresh, BayesianLayer) or str(tmp_path / "net") in message
+
+
+@pytest.mark.parametrize("position", [1, 5, 99, 400, -1])
+def test_a_flipped_byte_of_the_data_is_found(position, saved):
+    data = bytearray(saved.read_bytes())
+    (length,) = struct.unpack("<Q", data[:8])
+    data[8 + length + position if position >= 0 else position] ^= 1
+    saved.write_bytes(data)
+    refused(plain(), saved, bnn.FileFormatError, "damaged: its checksum does not fit")
+
+
+def test_an_option_changed_in_the_file_is_found(saved):
+    with safetensors.safe_open(saved, "pt") as file:
+        record = file.metadata()["conversion"]
+    rewrite(saved, conversion=record.replace('"prior_sd": 1.0', '"prior_sd": 3.0'))
+    refused(plain(), saved, bnn.FileFormatError, "its checksum does not fit")
+
+
+def test_files_of_earlier_versions_have_no_checksum_and_load(saved):
+    rewrite(saved, checksum=None)
+    bnn.load_(fresh := plain(), saved)
+    assert isinstance(fresh[3], BayesianLayer)
+
+
+def stored_as(path, name: str, dtype: torch.dtype) -> None:
+    """Rewrites a file with one tensor of another type, and a checksum that fits."""
+    with safetensors.safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    tensors = safetensors.torch.load_file(path)
+    tensors[name] = tensors[name].to(dtype)
+    metadata["checksum"] = checksum(metadata, tensors)
+    safetensors.torch.save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16], ids=str
+)
+@pytest.mark.parametrize(("name", "error"), [("3.z_row", bnn.FileFormatError), ("1.1.running_mean", ValueError)])
+def test_tensors_of_another_kind_are_refused(name, error, dtype, saved):
+    stored_as(saved, name, dtype)
+    refused(plain(), saved, error, rf"'{name}': expected torch.float32 .* found {dtype}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_no_floats_where_integers_are_counted(dtype, saved):
+    stored_as(saved, "1.1.num_batches_tracked", dtype)
+    refused(plain(), saved, ValueError, "'1.1.num_batches_tracked': expected torch.int64 or what casts to it")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_tensors_of_the_same_kind_are_cast(dtype, saved):
+    stored_as(saved, "3.z_row", dtype)
+    bnn.load_(fresh := plain(), saved)
+    assert fresh[3].z_row.dtype == torch.float32
+
+
+def test_nan_and_infinity_come_back_as_they_were_saved(tmp_path):
+    net = plain()
+    bnn.bayesianize_(net, "ffg")
+    with torch.no_grad():
+        net[3].weight_mean[0, :2] = torch.tensor([float("nan"), float("-inf")])
+    bnn.save(net, tmp_path / "net")
+    bnn.load_(fresh := plain(), tmp_path / "net")
+    assert fresh[3].weight_mean[0].isnan()[0]
+    assert fresh[3].weight_mean[0, 1] == float("-inf")
+
+
+def test_weights_at_hand_do_not_matter(saved):
+    fresh = plain()
+    with torch.no_grad():
+        fresh[3].weight.fill_(float("nan"))  # as torch.nn.utils.skip_init may leave it
+    bnn.load_(fresh, saved)
+    assert fresh[3].weight.isfinite().all()
+
+
+# ---- whatever raises, the network stays as it was --------------------------------------------------------------------
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, Interrupted])
+@pytest.mark.parametrize("when", ["pre", "post", "extra"])
+@pytest.mark.parametrize("place", ["", "0", "1.1", "3"])
+def test_a_hook_that_raises_leaves_the_network_as_it_was(place, when, error, tmp_path):
+    net = trained(plain())
+    bnn.bayesianize_(net, {"0": "ffg", "1.0": {"inference": "inducing", **INDUCING}, "3": {"inference": "inducing"}})
+    bnn.save(net, tmp_path / "net")
+    fresh = plain().eval()
+    fresh[1].train()
+    fresh[0].weight.requires_grad_(False)
+    calls = []
+    handle = fresh.register_forward_hook(lambda *_: calls.append(1))
+
+    def fail(*_):
+        raise error("hook")
+
+    module = fresh.get_submodule(place)
+    if when == "pre":
+        module.register_load_state_dict_pre_hook(fail)
+    elif when == "post":
+        module.register_load_state_dict_post_hook(fail)
+    else:
+        fresh.load_state_dict = fail
+    before = bitwise(fresh)
+    with pytest.raises(error, match="hook"):
+        bnn.load_(fresh, tmp_path / "net")
+    assert bitwise(fresh) == before
+    fresh.eval()(INPUT)
+    handle.remove()  # its handle still finds it
+    fresh(INPUT)
+    assert calls == [1]
+
+
+def test_a_failed_load_of_global_weights_leaves_the_network_as_it_was(tmp_path):
+    net = plain()
+    bnn.bayesianize_(net, "inducing", **INDUCING)
+    bnn.register_global_inducing_weights_(net, 5, 2)
+    bnn.save(net, tmp_path / "net")
+    fresh = plain()
+    fresh[3].register_load_state_dict_post_hook(lambda *_: {}["hook"])
+    before = bitwise(fresh)
+    with pytest.raises(KeyError, match="hook"):
+        bnn.load_(fresh, tmp_path / "net")
+    assert bitwise(fresh) == before
+
+
+def test_a_failed_load_legacy_leaves_the_network_as_it_was():
+    net = plain()
+    bnn.bayesianize_(net, "inducing")
+    net[3].register_load_state_dict_post_hook(lambda *_: {}["hook"])
+    before = bitwise(net)
+    with pytest.raises(KeyError, match="hook"):
+        bnn.load_legacy_(net, {name: value + 1 for name, value in net.state_dict().items()})
+    assert bitwise(net) == before
+
+
+@pytest.mark.parametrize("given", [[], None, "net.pt", {"0.weight": 3}, {3: torch.ones(2)}])
+def test_load_legacy_says_what_it_expects(given):
+    net = plain()
+    bnn.bayesianize_(net, "inducing")
+    with pytest.raises(TypeError, match="expected a state dict"):
+        bnn.load_legacy_(net, given)
+    with pytest.raises(TypeError, match='checkpoint\\["state_dict"\\]'):
+        bnn.load_legacy_(net, {"epoch": 3, "state_dict": net.state_dict()})
+
+
+@pytest.mark.parametrize("name", ["z_row", "_d_col"])
+def test_load_legacy_refuses_nan(name):
+    net = plain()
+    bnn.bayesianize_(net, "inducing")
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    state[f"3.{name}"].view(-1)[0] = float("nan")
+    before = bitwise(net)
+    with pytest.raises(ValueError, match=rf"'3\.{name}' holds NaN or inf"):
+        bnn.load_legacy_(net, state)
+    assert bitwise(net) == before
+
+
+def test_the_error_keeps_its_field_in_another_process(saved):
+    rewrite(saved, format_version="9")
+    with pytest.raises(bnn.FileFormatError) as caught:
+        bnn.load_(plain(), saved)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert copied.path == str(saved)
+    assert str(copied) == str(caught.value)
 
 
 # ---- the skeleton ----------------------------------------------------------------------------------------------------

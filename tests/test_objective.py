@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bnn
+from bnn.functional.gaussian import KLError
 from bnn.likelihoods import Categorical, Gaussian
 from bnn.objective import ELBO, ELBOResult, kl_divergence
 
@@ -367,3 +368,60 @@ def test_an_empty_batch_is_refused(bayesian: bool, samples: int):
     for given in (x, (x,), {"input": x}):
         with pytest.raises(ValueError, match="the batch is empty"):
             ELBO(net, 50, "categorical", samples=samples)(given, y)
+
+
+# ---- a KL that no number holds ---------------------------------------------------------------------------------------
+
+
+def set_to(name, value):
+    def change(net):
+        with torch.no_grad():
+            getattr(net[2], name).fill_(value)
+
+    return change
+
+
+EXTREMES = {
+    "sd of u": ("inducing", {}, set_to("_inducing_sd", 1e20)),
+    "u": ("inducing", {}, set_to("inducing_mean", 1e25)),
+    "nan u": ("inducing", {}, set_to("inducing_mean", math.nan)),
+    "lamda": ("inducing", {}, set_to("_lamda", math.inf)),
+    "narrow prior": ("inducing", {"prior_sd": 1e-30}, None),
+    "narrow prior of ffg": ("ffg", {"prior_weight_sd": 1e-30}, None),
+    "wide start of ffg": ("ffg", {"init_sd": 1e30}, None),
+    "nan mean of ffg": ("ffg", {}, set_to("weight_mean", math.nan)),
+    "narrow prior of fcg": ("fcg", {"prior_weight_sd": 1e-30}, None),
+}
+
+
+@pytest.mark.parametrize("case", list(EXTREMES))
+def test_a_kl_beyond_all_numbers_names_the_layer(case):
+    family, options, change = EXTREMES[case]
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    bnn.bayesianize_(net, {"2": family}, **options)
+    if change is not None:
+        change(net)
+    with pytest.raises(KLError, match=rf"the KL of layer '2' \(family={family}, .*\) is (inf|nan): its parameters"):
+        bnn.kl_divergence(net)
+    with pytest.raises(KLError, match="the KL of layer '2'"):
+        ELBO(net, 50, "categorical")(*batch())
+    with pytest.raises(KLError, match=f"family={family}"):
+        net[2].kl_divergence()
+
+
+@pytest.mark.parametrize("case", ["sd of u", "narrow prior", "wide start of ffg"])
+def test_in_float64_there_is_room_for_it(case):
+    family, options, change = EXTREMES[case]
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
+    bnn.bayesianize_(net, {"2": family}, **options)
+    if change is not None:
+        change(net)
+    assert bnn.kl_divergence(net).isfinite()
+
+
+def test_a_foreign_kl_is_named_too():
+    net = nn.Sequential(nn.Linear(5, 3), Squared())
+    with torch.no_grad():
+        net[1].p[0] = math.inf
+    with pytest.raises(KLError, match=r"the KL of layer '1' \(a module of your own\) is inf"):
+        bnn.kl_divergence(net)

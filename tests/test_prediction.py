@@ -233,7 +233,7 @@ def test_inputs_of_another_length_go_along_whole() -> None:
 
     net = nn.Sequential()
     net.add_module("inner", nn.Linear(3, 2))
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", sampling="weight")  # else noise of single inputs depends on the batch
     scaled = Scaled(2, 2)
     net.forward = lambda x, scale: scaled(net.inner(x), scale)
     x, scale = torch.randn(5, 3), torch.tensor([1.0, 2.0])

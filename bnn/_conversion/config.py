@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from bnn._conversion.methods import family_of, method_of, unknown
 from bnn.nn.base import families, layer_types, pairing
 from bnn.nn.options import Options
 
@@ -94,18 +95,24 @@ def _check_layers(layers: Mapping[str, Any], defaults: Mapping[str, Any]) -> Non
 def _check_options(key: str, family: Any, options: Mapping[str, Any]) -> None:
     """Reads the options as the family would; errors name `key`."""
     options_type = _options_type(key, family)
+    method = method_of(family)
+    own = {} if method is None else {name: value for name, value in method.options.items() if name not in options}
     try:
-        options_type.parse(family, options)
+        options_type.parse(family, own | dict(options))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{key}: {error}") from error
 
 
 def _options_type(key: str, family: Any) -> type[Options]:
-    if not isinstance(family, str) or family.lower() not in families():
-        raise ValueError(f"{key}: unknown inference {_show(family)}; expected one of {families()}")
+    try:
+        known = isinstance(family, str) and (method_of(family) is not None or family.lower() in families())
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+    if not known:
+        raise ValueError(f"{key}: {unknown(_show(family))}")
     for layer_type in layer_types():
         try:
-            return pairing(family, layer_type).options_type
+            return pairing(family_of(family), layer_type).options_type
         except KeyError:
             continue
     raise AssertionError(f"{family!r} covers no layer type")  # a family is known by its pairings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -79,12 +80,12 @@ class Conversion:
 
     @classmethod
     def from_json(cls, text: str) -> Conversion:
-        """From text; ValueError, TypeError or KeyError if it is no record, or of options unknown here."""
-        fields = json.loads(text)
-        layers = [LayerRecord(**layer) for layer in fields["layers"]]
-        for layer in layers:
-            layer.parsed(layer.options)
-        return cls(layers, [GlobalRecord(**one) for one in fields["globals"]])
+        """From text; ValueError if it is no record, or of families or options unknown here."""
+        fields = _fields("the conversion", json.loads(text), layers=list, globals=list)
+        return cls(
+            [_read_layer(f"layers[{i}]", layer) for i, layer in enumerate(fields["layers"])],
+            [_read_global(f"globals[{i}]", one) for i, one in enumerate(fields["globals"])],
+        )
 
     def check_fits(self, network: nn.Module) -> None:
         """Raises ValueError unless `network` is plain and has the recorded layers."""
@@ -132,6 +133,43 @@ def _layer_record(layer: BayesianLayer, names: list[str]) -> LayerRecord:
     return LayerRecord(
         names, layer.plain.__name__, list(layer.weight_shape), layer.has_bias, layer.family, asdict(layer.options)
     )
+
+
+def _fields(what: str, value: Any, **kinds: type) -> dict[str, Any]:
+    """The fields of a JSON object, exactly those of `kinds` and each of its type; ValueError names what is wrong."""
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        found = sorted(map(str, value)) if isinstance(value, dict) else f"a {type(value).__name__}"
+        raise ValueError(f"{what} must be an object with the fields {sorted(kinds)}, found {found!s:.200}")
+    for name, kind in kinds.items():
+        if type(value[name]) is not kind:
+            raise ValueError(f"{name!r} of {what} must be of type {kind.__name__}, found {value[name]!r:.60}")
+    return value
+
+
+def _read_layer(what: str, value: Any) -> LayerRecord:
+    fields = _fields(what, value, names=list, type=str, weight=list, bias=bool, family=str, options=dict)
+    for name, kind in (("names", str), ("weight", int)):
+        if not fields[name] or any(type(one) is not kind for one in fields[name]):
+            raise ValueError(f"{name!r} of {what} must be a list of {kind.__name__}, found {fields[name]!r:.60}")
+    record = LayerRecord(**fields)
+    _parsed(what, record.parsed, record.options)
+    return record
+
+
+def _read_global(what: str, value: Any) -> GlobalRecord:
+    record = GlobalRecord(**_fields(what, value, network=str, cat_dim=int, options=dict))
+    options = _parsed(what, lambda given: InducingOptions.parse("inducing", given), record.options)
+    if record.cat_dim not in (0, 1) or options.inducing_rows is None or options.inducing_cols is None:
+        raise ValueError(f"{what} needs a cat_dim of 0 or 1 and sizes, found {value!r:.200}")
+    return record
+
+
+def _parsed(what: str, parse: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:
+    """The options as a family reads them; what it raises becomes a ValueError that says where."""
+    try:
+        return parse(options)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"options of {what}: {error}") from error
 
 
 def _problem(layer: LayerRecord, modules: dict[str, nn.Module], names: dict[nn.Module, list[str]]) -> str | None:

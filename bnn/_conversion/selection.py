@@ -58,7 +58,7 @@ def select(network: nn.Module, inference: Mapping[Key, Any]) -> list[Choice]:
     if unused:
         shadowed = ", ".join(map(_show, unused))
         message = f"inference keys without effect: {shadowed}; other keys name their layers more specifically"
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warnings.warn(message, UserWarning, stacklevel=4)
     return chosen
 
 

@@ -54,6 +54,7 @@ class Call:
         self.prepared: set[int] = set()  # ids of the scopes for which they were
         self.computed: dict[tuple[nn.Module, str, bool], Any] = {}  # by layer, name, and whether gradients flow
         self.rows: dict[tuple[nn.Module, torch.Size], Any] = {}  # by layer and shape of its input
+        self.entered: set[int] = set()  # ids of the parts that `within` showed
         self._coupled: bool | None = None
 
     def couples_inputs(self) -> bool:
@@ -70,6 +71,7 @@ class Call:
     def within(self, part: nn.Module) -> Iterator[None]:
         """Inside the block only `part` of the network runs."""
         outer, self.scope = self.scope, part
+        self.entered.add(id(part))
         try:
             yield
         finally:

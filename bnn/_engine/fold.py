@@ -8,7 +8,6 @@ functions; a Bayesian layer steps out of it (`folded`), works on tensors (K, ...
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from bnn._engine import recompute
 from bnn._engine.draw import Draw
 from bnn._engine.forward import Forward, open_forward
 from bnn._engine.noise import unwrapped
+from bnn._engine.unused import warn_outside
 
 try:  # names that torch does not promise: a faster way out of vmap than its public one
     from torch._C._functorch import (  # type: ignore[attr-defined]
@@ -123,13 +123,9 @@ def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw])
 def warn_unfolded(reason: Exception) -> None:
     """Says why draws did not run in one pass, at the line outside this library that asked for them."""
     message = str(reason).split("\n")[0] or "no message"
-    frame, depth = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bnn."):
-        frame, depth = frame.f_back, depth + 1
-    warnings.warn(
+    warn_outside(
         f"draws ran one after the other: the network cannot run them in one pass ({type(reason).__name__}: {message})",
         FoldingWarning,
-        stacklevel=depth,
     )
 
 

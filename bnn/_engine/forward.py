@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -28,6 +29,9 @@ _TWICE = (
     "a {} ran twice in one forward with separate noise; from now on it draws its weights, so that all its calls see "
     "the same function (sampling='weight' does so from the start)"
 )
+
+
+ever_ran: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # Bayesian layers, for `bnn._engine.unused`
 
 
 class Forward:
@@ -71,6 +75,8 @@ class Forward:
                     raise Repeated
                 warnings.warn(_TWICE.format(type(layer).__name__), UserWarning, stacklevel=3)
         self._ran.add(id(layer))
+        if not torch.compiler.is_compiling():
+            ever_ran.add(layer)
 
     def covers(self, module: nn.Module) -> bool:
         """Whether a run of `module` that starts now is a part of this forward rather than one of its own."""

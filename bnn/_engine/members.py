@@ -19,6 +19,7 @@ class Drawing(nn.Module):
     """What the engine asks of a Bayesian layer."""
 
     repeats: bool = False  # runs more than once in a forward, so that all its calls must see one W
+    runs: bool = True  # acts on inputs, so that it is missed where it takes part in no forward
 
     def member_count(self) -> int:
         """How many members Ensemble-U has in this layer; 0: it is none."""

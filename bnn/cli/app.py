@@ -13,7 +13,7 @@ from bnn.cli.count import count
 from bnn.cli.demo import demo
 from bnn.cli.evaluate import evaluate
 from bnn.cli.predict import predict
-from bnn.cli.presets import presets
+from bnn.cli.presets import methods, presets
 from bnn.cli.report import report
 from bnn.cli.train import train
 
@@ -60,6 +60,7 @@ add(
     "bayesianize train recipe.toml --seed 1",
 )
 add(presets, "bayesianize presets", "bayesianize presets ours/ --json")
+add(methods, "bayesianize methods", "bayesianize methods ffg-u")
 add(
     evaluate,
     "bayesianize evaluate runs/digits --ood letters --ood noise --corruptions fog,contrast",

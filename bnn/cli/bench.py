@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bnn._common.atomic import write_atomically
 from bnn._common.progress import progress_of
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.count import ROWS, Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
+from bnn.cli.count import Channels, Classes, Cols, Data, Hidden, InShape, Rows, SmallImages
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.contestants import METHODS, PLAIN, chosen
-from bnn.cli.options import NETS, Json, Quiet, Seed
+from bnn.cli.networks.contestants import PLAIN, chosen, contestants, known, twins
+from bnn.cli.options import NETS, Json, Quiet, Seed, whole_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from bnn._common.timing import Timing
     from bnn.cli.networks.architecture import Architecture
 
+ROWS = 64  # and columns of U: the paper's
 BASELINE = "K passes of the plain network, one after the other"
 CAUTION = "Compare ratios of one run only: contestants took turns in it, and other runs meet other conditions."
 
@@ -48,7 +48,7 @@ def bench(
     samples: Annotated[int, typer.Option(min=1, help="K, draws of each.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each that count, after one that does not.")] = 5,
     method: Annotated[
-        str, typer.Option(help=f"What competes, of {', '.join(METHODS)}.", show_default="all but ensemble-u")
+        str, typer.Option(help=f"What competes, of {', '.join(known())}.", show_default="ffg-u in every way, ffg-w")
     ] = "",
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Of the processor.", show_default="as torch has")
@@ -65,7 +65,8 @@ def bench(
     """
     import torch
 
-    from bnn.cli.networks.architecture import named, whole_numbers
+    from bnn._common.atomic import write_atomically
+    from bnn.cli.networks.architecture import named
 
     network = named(net, data, in_shape, classes, hidden, channels, small_images)
     m = rows or ROWS
@@ -100,10 +101,9 @@ def _measure(
     import torch
 
     from bnn._common.timing import interleaved
-    from bnn.cli.networks.contestants import contestants, twins
     from bnn.likelihoods import Gaussian
 
-    plain: torch.nn.Module = network.build().to(device).eval()
+    plain = network.build().to(device).eval()
     nets = twins(plain, methods, sizes["rows"], sizes["cols"])
     times = {}
     for batch in batches:
@@ -155,7 +155,7 @@ def _print(network: Architecture, sizes: dict[str, int], times: dict[int, dict[s
         if name != PLAIN:
             ratios = [of_batch[name].ratio_to(of_batch[PLAIN]) for of_batch in times.values()]
             cells = [f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})" for ratio in ratios]
-            rows.append([METHODS[name][0], *cells])
+            rows.append([known()[name][0], *cells])
     title = f"{network.title()}; U is {sizes['rows']} x {sizes['cols']}"
     print_table([f"time of {K} draws", *(f"batch {batch}" for batch in times)], rows, title=title)
     print(f" 1 is {K} passes of the plain network; in brackets the range over {sizes['rounds']} rounds.")

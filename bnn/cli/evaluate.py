@@ -22,7 +22,7 @@ def evaluate(
         typer.Option(
             "--ood",
             metavar="NAME|FOLDER",
-            help="Inputs from elsewhere: a data set by name, a folder of images, or made ones: noise, shuffled, "
+            help="Out-of-distribution inputs: a data set by name, a folder of images, or synthetic: noise, shuffled, "
             "inverted, letters (images), far (tables). May be repeated.",
         ),
     ] = None,
@@ -47,7 +47,7 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measures finished runs on their test data, on inputs from elsewhere and under corruptions."""
+    """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
     from bnn.cli.comparing import print_comparisons
     from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
     from bnn.report import read_entry

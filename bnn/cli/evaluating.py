@@ -10,13 +10,13 @@ from bnn.cli.finished import finished
 from bnn.cli.mistakes import Mistake, described
 from bnn.data import CORRUPTIONS
 from bnn.data.dataset import Data
+from bnn.data.sources import source_of
 from bnn.evaluation import Evaluation, evaluate
-from bnn.evaluation.clock import prediction_time
-from bnn.evaluation.outputs import Predictor
-from bnn.evaluation.run import drawn
+from bnn.evaluation.evaluator import drawn
+from bnn.evaluation.network import prediction_time
+from bnn.evaluation.predictor import Predictor
 from bnn.train.build import build_data, build_net
 from bnn.train.outcome import Outcome
-from bnn.train.recipe import DATA_KINDS
 
 FILE = "evaluation.json"
 
@@ -26,7 +26,7 @@ class Wanted:
     """What an evaluation covers.
 
     Args:
-        ood: names of data sets, made inputs or folders of images.
+        ood: names of data sets, synthetic inputs or folders of images.
         corruptions: as for `bnn.evaluate`.
         data: where the run's data are, if they have moved.
         first: only so many test inputs; None: all.
@@ -75,7 +75,7 @@ def run_data(run: Outcome, folder: str, moved: str | None = None) -> Data:
     """The data of a run, as its recipe describes them, perhaps from another place."""
     assert run.recipe is not None  # `finished` sees to it
     description = dict(run.recipe.data)
-    kind = next(kind for kind in DATA_KINDS if kind in description)
+    kind = source_of(description).kind
     if moved is not None:
         if kind == "name":
             raise Mistake(

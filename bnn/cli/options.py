@@ -1,13 +1,16 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how lists of numbers are typed. Nothing here needs torch."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-NETS = ["fcn", "cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]  # `make_network` knows these
+from bnn.cli.mistakes import Mistake
+
+NETS = ["fcn", "cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]  # of `bnn.nn.nets.make_network`
 MOST = 10_000_000  # of anything that a network has
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, to standard output.")]
@@ -16,3 +19,43 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random."
 Samples = Annotated[int | None, typer.Option("--samples", min=0, help="Posterior draws; by default 20.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run, as `train --out` wrote it.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of finished runs.")]
+
+
+def whole_numbers(option: str, text: str, example: str) -> list[int]:
+    """The whole numbers, each at least 1, that an option lists.
+
+    >>> whole_numbers("--in-shape", "3,32,32", "3,32,32")
+    [3, 32, 32]
+    """
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() and 1 <= int(part) <= MOST for part in parts):
+        wanted = f"whole numbers from 1 to {MOST:,} with commas between, as {example}"
+        raise Mistake(f"{option} must be {wanted}; got {text!r}")
+    return [int(part) for part in parts]
+
+
+def numbers(option: str, text: str, example: str) -> list[float]:
+    """The numbers that an option lists.
+
+    >>> numbers("--kl-weights", "1, 0.1", "1,0.1")
+    [1.0, 0.1]
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise Mistake(f"{option} must be numbers with commas between, as {example}; got {text!r}") from None
+
+
+def json_object(option: str, text: str, example: str) -> dict[str, Any]:
+    """The JSON object that an option holds.
+
+    >>> json_object("--global-inducing", '{"inducing_rows": 8}', "")
+    {'inducing_rows': 8}
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Mistake(f"{option} must be a JSON object, as {example}; got {text!r}")
+    return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bnn.cli.predicting.abstain import Rule
     from bnn.cli.predicting.answers import Answers
     from bnn.cli.predicting.inputs import Inputs
-    from bnn.evaluation.outputs import Outputs
+    from bnn.evaluation.predictor import Outputs
     from bnn.train.outcome import Outcome
 
 SHOWN = 50  # rows of a table on a terminal
@@ -65,7 +65,7 @@ def predict(
     from bnn.cli.finished import finished
     from bnn.cli.predicting.inputs import read_inputs
     from bnn.cli.predicting.table_files import checked_file, write_table
-    from bnn.evaluation.outputs import Predictor
+    from bnn.evaluation.predictor import Predictor
 
     _check_abstaining(abstain_above, coverage, by)
     file = None if out is None else checked_file(out, inputs)

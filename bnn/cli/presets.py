@@ -1,4 +1,4 @@
-"""`bayesianize presets`: recipes by name."""
+"""`bayesianize presets` and `bayesianize methods`: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Annotated
 import typer
 
 from bnn._common.text import nearest
+from bnn._conversion.methods import get
+from bnn._conversion.methods import methods as all_methods
 from bnn.cli.console import print_json, print_table
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json
+
+LEGEND = "The weights of a layer are d_out x d_in, a bias is an input; U is M_out x M_in; K members or networks."
 
 
 def presets(
@@ -27,3 +31,29 @@ def presets(
         print_json({name: recipe.to_dict() for name, recipe in found.items()})
         return
     print_table(["preset", "what it is"], [[name, recipe.about] for name, recipe in found.items()], left=2)
+
+
+def methods(
+    name: Annotated[str, typer.Argument(metavar="[METHOD]", help="Only this one, with everything about it.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Lists the methods for `train --method` and `bnn.bayesianize_`: what each is, what it costs, when to choose it."""
+    found = all_methods() if not name else {get(name).name: get(name)}
+    if as_json:
+        print_json({name: one.to_dict() for name, one in found.items()})
+    elif name:
+        rows = [
+            [key.replace("_", " "), _shown(value)] for one in found.values() for key, value in one.to_dict().items()
+        ]
+        print_table(["", name], [row for row in rows if row[1]], left=2)
+    else:
+        for one in found.values():  # a table of all would be wider than a terminal
+            print(f"{one.name} ({one.title}): {one.about}\n  choose it for  {one.when}\n  per layer      {one.formula}")
+        print(LEGEND)
+
+
+def _shown(value: object) -> str:
+    """A field of a method for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={one!r}" for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bnn._common.atomic import write_atomically
 from bnn.cli.draws import whole_draws_
 from bnn.data.dataset import Data, Part
-from bnn.evaluation.outputs import Outputs, Predictor
-from bnn.evaluation.run import drawn
+from bnn.evaluation.evaluator import drawn
+from bnn.evaluation.predictor import Outputs, Predictor
 from bnn.evaluation.scores import class_labels, own_targets
 from bnn.files import FileFormatError
 from bnn.train.outcome import Outcome
@@ -73,8 +73,8 @@ def write_validation(folder: str | os.PathLike[str], outcome: Outcome, data: Dat
     for name in UNCERTAINTIES:
         values = getattr(outputs, name)
         stored[name] = _listed(np.sqrt(values) if real else values)
-    stored["right"] = None if real else _listed(outputs.centre.argmax(1) == targets)
-    stored["error"] = _listed(np.abs(targets - outputs.centre)) if real else None
+    stored["right"] = None if real else _listed(outputs.mean.argmax(1) == targets)
+    stored["error"] = _listed(np.abs(targets - outputs.mean)) if real else None
     write_atomically(json.dumps(stored, allow_nan=False).encode(), os.path.join(folder, FILE))
 
 

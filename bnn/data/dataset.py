@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from bnn.data.split import split
 
@@ -19,7 +20,10 @@ Numbers = Tensor | npt.ArrayLike
 
 
 class Preparation(Protocol):
-    """Turns raw inputs into what a network takes; learned on the training part and stored with the model as JSON."""
+    """Turns raw inputs into what a network takes; learned on the training part and stored with the model as JSON.
+
+    Its class has a `kind`, and a class method `from_dict` that reads what `to_dict` gave.
+    """
 
     def __call__(self, raw: Any) -> Tensor:
         """Prepared inputs (N, ...) of a floating type."""
@@ -34,29 +38,34 @@ class Part:
 
     Args:
         x: inputs as stored (N, ...): images are uint8 (N, C, H, W), rows of a table float (N, D) and scaled already.
+            For a network that takes several, a tuple or dict of such tensors.
         y: labels int64 (N,), or real targets (N, D) in units of `Data.target`; None for a set without labels.
         prepare: what turns stored inputs into what a network takes; None: they are that already.
     """
 
-    x: Tensor
+    x: Any
     y: Tensor | None = None
-    prepare: Callable[[Tensor], Tensor] | None = None
+    prepare: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.x, Tensor) or self.x.ndim == 0:
-            raise TypeError(f"x must be a tensor (N, ...), got {_shown(self.x)}; torch.as_tensor(x) makes one")
-        if self.y is not None and (not isinstance(self.y, Tensor) or len(self.y) != len(self.x)):
-            raise ValueError(f"y must be a tensor with one target per input, {len(self.x)}; got {_shown(self.y)}")
+        tensors = tensors_in(self.x)
+        if not tensors or any(not isinstance(one, Tensor) or one.ndim == 0 for one in tensors):
+            wrong = next((one for one in tensors if not isinstance(one, Tensor) or one.ndim == 0), self.x)
+            raise TypeError(f"x must be a tensor (N, ...), got {_shown(wrong)}; torch.as_tensor(x) makes one")
+        if len({len(one) for one in tensors}) > 1:
+            raise ValueError(f"all tensors of x must be equally long, got {[len(one) for one in tensors]}")
+        if self.y is not None and (not isinstance(self.y, Tensor) or len(self.y) != len(self)):
+            raise ValueError(f"y must be a tensor with one target per input, {len(self)}; got {_shown(self.y)}")
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(tensors_in(self.x)[0])
 
-    def inputs(self, index: Any = slice(None)) -> Tensor:
+    def inputs(self, index: Any = slice(None)) -> Any:
         """Prepared inputs at `index` (anything that indexes a tensor)."""
-        chosen = self.x[index]
+        chosen = each(self.x, lambda tensor: tensor[index])
         return chosen if self.prepare is None else self.prepare(chosen)
 
-    def tensors(self) -> tuple[Tensor, Tensor]:
+    def tensors(self) -> tuple[Any, Tensor]:
         """All prepared inputs, and all targets."""
         if self.y is None:
             raise ValueError("this part has no targets; .inputs() gives its inputs")
@@ -64,7 +73,7 @@ class Part:
 
     def subset(self, index: Any) -> Part:
         """The part with only the inputs at `index`."""
-        return replace(self, x=self.x[index], y=None if self.y is None else self.y[index])
+        return replace(self, x=each(self.x, lambda x: x[index]), y=None if self.y is None else self.y[index])
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,11 @@ class Data:
             raise ValueError(f"classification needs at least two classes, got {list(self.classes)}")
         if len(self.train) == 0:
             raise ValueError(f"{self.name}: the training part is empty")
+        for part in (self.train, self.test, self.validation):
+            if part is not None and not isinstance(part.x, Tensor):
+                raise TypeError(
+                    f"{self.name}: a Data holds one tensor of inputs; several go in a Part or a pair (x, y)"
+                )
 
     @property
     def in_shape(self) -> tuple[int, ...]:
@@ -155,6 +169,33 @@ class Data:
         labels = self.train.y if self.task == "classification" else None
         parts = split(len(self.train), 0.0, fraction, seed, labels, self.classes, self.name)
         return replace(self, train=self.train.subset(parts.train), validation=self.train.subset(parts.validation))
+
+
+def each(x: Any, function: Callable[[Tensor], Any]) -> Any:
+    """`function` of every tensor of inputs: of one, or of those in a tuple, list or dict; what is no tensor stays.
+
+    >>> each({"ids": torch.arange(3), "more": (torch.ones(3),)}, len)
+    {'ids': 3, 'more': (3,)}
+    """
+    if isinstance(x, Tensor):
+        return function(x)
+    if isinstance(x, Mapping):
+        return {name: each(part, function) for name, part in x.items()}
+    if not _is_sequence(x):
+        return x
+    parts = [each(part, function) for part in x]
+    return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)  # a named tuple, or another
+
+
+def tensors_in(x: Any) -> list[Any]:
+    """The tensors of inputs, or whatever else is in their place."""
+    if _is_sequence(x) or isinstance(x, Mapping):
+        return [one for part in (x.values() if isinstance(x, Mapping) else x) for one in tensors_in(part)]
+    return [x]
+
+
+def _is_sequence(x: Any) -> bool:
+    return isinstance(x, tuple | list) and not isinstance(x, PackedSequence)  # which is one tensor, packed
 
 
 def _floating(values: Numbers) -> Tensor:

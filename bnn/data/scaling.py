@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ class ImageScaling:
     >>> ImageScaling(mean=(0.5,), sd=(0.25,))(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
     tensor([[[[-2.,  2.]]]])
     """
+
+    kind: ClassVar[str] = "images"
 
     mean: tuple[float, ...]
     sd: tuple[float, ...]
@@ -77,7 +79,7 @@ class ImageScaling:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {"kind": "images", "mean": list(self.mean), "sd": list(self.sd), "range": self.range}
+        return {"kind": self.kind, "mean": list(self.mean), "sd": list(self.sd), "range": self.range}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> ImageScaling:

@@ -10,18 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bnn._common.checks import check_bool, check_choice, check_size
+from bnn._common.checks import check_bool, check_size
 from bnn._common.extras import need
+from bnn._common.seeds import derived, own_randomness
+from bnn._conversion.methods import get
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
-from bnn.estimators.networks import METHODS, convert_, plain_network
+from bnn.estimators.networks import convert_, plain_network
 from bnn.estimators.scaling import Floats, Scaling
 from bnn.nn.base import BayesianLayer
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
-from bnn.train.seeds import derived, own_randomness
 
 _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")
@@ -47,15 +48,15 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         self,
         *,
         hidden: tuple[int, ...] = (64, 64),
-        method: str = "inducing",
+        method: str = "ffg-u",
         options: dict[str, Any] | None = None,
         network: Any = None,
         epochs: int | None = None,
         batch_size: int = 100,
-        lr: float = 0.02,
-        kl_weight: float = 1.0,
+        lr: float | None = None,
+        kl_weight: float | None = None,
         samples: int = 20,
-        members: int = 5,
+        members: int | None = None,
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
@@ -128,9 +129,9 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
 
     def _check(self) -> torch.device:
         """Raises unless the parameters that nobody else checks make sense; returns the device."""
-        check_choice("method", self.method, METHODS)
+        get(self.method)
         check_size("samples", self.samples)
-        check_size("members", self.members)
+        check_size("members", self.members, none=True)
         check_size("batch_size", self.batch_size)
         check_bool("scale", self.scale)
         check_bool("verbose", self.verbose)
@@ -143,11 +144,11 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
 
     def _train(self, data: Data, out_features: int, likelihood: nn.Module) -> None:
         """Builds and trains the network; sets network_, likelihood_, seed_, history_, n_iter_."""
-        device = self._check()
+        device, method = self._check(), get(self.method)
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
         with own_randomness(device):
             torch.manual_seed(derived(seed, BUILD))
-            network = convert_(self._plain(out_features), self.method, self.options, self.members).to(device)
+            network = convert_(self._plain(out_features), method, self.options, self.members).to(device)
         steps = -(-len(data.train) // self.batch_size)
         if self.patience is not None:
             data = data.with_validation(self.validation_fraction, seed)
@@ -158,8 +159,8 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             seed=seed,
             epochs=max(EPOCHS, -(-STEPS // steps)) if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
-            lr=self.lr,
-            kl_weight=self.kl_weight,
+            lr=method.rate(len(data.train), trained=False) if self.lr is None else self.lr,
+            kl_weight=method.kl_weight if self.kl_weight is None else self.kl_weight,
             cosine=True,
             samples=_members(network),
             patience=self.patience,

@@ -45,18 +45,17 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
 
     Args:
         hidden: widths of the hidden layers of a multilayer perceptron.
-        method: "inducing", "ensemble-u" (Ensemble-U of `members`), "ffg", "fcg" (full covariance: narrow layers only),
-            "ensemble" (a deep ensemble of `members` plain networks), "deterministic".
-        options: of `bnn.bayesianize_`, beside or instead of ours: inducing sizes of at most 16 or sqrt(d), and scales
-            that start at their caps (0.1 for sds, 0.05 for lamda).
+        method: a name of `bnn.methods()`: "ffg-u" (or "inducing"), "ensemble-u" (Ensemble-U of `members`), "ffg-w"
+            ("ffg"), "ensemble-w" (a deep ensemble of `members` plain networks, "ensemble"), "deterministic", ...
+        options: of `bnn.bayesianize_`, beside or instead of the method's own.
         network: instead of the perceptron: a module (N, features) -> (N, classes), of which a copy is trained from the
-            weights it has (with "ensemble" from fresh ones), or a function (in_features, out_features) -> module.
+            weights it has (with several networks from fresh ones), or a function (in_features, out_features) -> module.
         epochs: None: as many as make 500 steps, at least 20.
         batch_size: rows per step.
-        lr: the rate of Adam at the start; it falls to 0 along a cosine.
-        kl_weight: 1 is Bayes; less stays closer to the data. Worth a grid search on log loss.
+        lr: the rate of Adam at the start; it falls to 0 along a cosine. None: the method's.
+        kl_weight: 1 is Bayes; less stays closer to the data. Worth a grid search on log loss. None: the method's.
         samples: K, posterior draws per prediction.
-        members: of "ensemble" and "ensemble-u".
+        members: of an ensemble; None: the method's.
         scale: scale every feature to mean 0 and sd 1, as learned in `fit`.
         validation_fraction: what `patience` sets aside.
         patience: stop after so many epochs without a better validation NLL, and keep the best; None: train to the end.

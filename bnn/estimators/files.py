@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 
 from bnn._common.atomic import write_atomically
+from bnn._conversion.methods import get
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 
@@ -57,8 +58,9 @@ def read_estimator(cls: Any, path: str | os.PathLike[str], network: Any) -> tupl
     estimator = cls(**params)
     estimator.n_features_in_ = record["notes"]["n_features_in_"]
     plain = estimator._plain(record["out_features"])
-    if estimator.method == "ensemble":
-        plain = Ensemble(plain, estimator.members)
+    method = get(estimator.method)
+    if method.networks > 1:
+        plain = Ensemble(plain, estimator.members or method.networks)
     load_(plain, path)
     estimator.network_ = plain.to(torch.device("cpu" if estimator.device is None else estimator.device))
     return estimator, record["notes"]
@@ -92,11 +94,18 @@ def _read(path: str) -> dict[str, Any]:
             text = (file.metadata() or {}).get(KEY)
     except safetensors.SafetensorError as error:
         raise FileFormatError(
-            f"cannot load {path}: it is not a safetensors file, or was cut short ({error})"
+            f"cannot load {path}: it is not a safetensors file, or was cut short ({error})", path
         ) from error
     if text is None:
-        raise FileFormatError(f"{path} holds no estimator; bnn.load_ reads a network that bnn.save wrote")
-    record: dict[str, Any] = json.loads(text)
-    if record["version"] > VERSION:
-        raise FileFormatError(f"{path} was written by a newer version of bayesianize: upgrade to load it")
+        raise FileFormatError(f"{path} holds no estimator; bnn.load_ reads a network that bnn.save wrote", path)
+    try:
+        record: dict[str, Any] = json.loads(text)
+        newer = record["version"] > VERSION
+        missing = not newer and {"class", "own_network", "out_features", "params", "notes"} - record.keys()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"cannot load {path}: its record of the estimator is damaged ({error})", path) from error
+    if newer:
+        raise FileFormatError(f"{path} was written by a newer version of bayesianize: upgrade to load it", path)
+    if missing:
+        raise FileFormatError(f"cannot load {path}: its record of the estimator lacks {sorted(missing)}", path)
     return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from bnn._common.checks import check_size
+from bnn._conversion.methods import PLAIN, Method, layer_shape
 from bnn.bayesianize import bayesianize_
 from bnn.ensemble import Ensemble
 from bnn.nn.base import layer_types
 from bnn.nn.nets import FCN
-
-METHODS = ["inducing", "ensemble-u", "ffg", "fcg", "ensemble", "deterministic"]
-
-RANK = 16  # of an inducing layer, or more: sqrt(d)
-
-# Scales start at their caps: a run of some hundred steps has no time to bring them there.
-CAPPED: dict[str, dict[str, Any]] = {
-    "inducing": {"max_lamda": 0.05, "init_lamda": 0.05, "max_sd_u": 0.1},
-    "ensemble-u": {"max_lamda": 0.05, "init_lamda": 0.05, "q_inducing": "ensemble"},
-    "ffg": {"max_sd": 0.1, "init_sd": 0.05},
-    "fcg": {"init_sd": 0.05},
-}
 
 
 def plain_network(network: Any, hidden: Any, in_features: int, out_features: int) -> nn.Module:
@@ -53,22 +41,28 @@ def plain_network(network: Any, hidden: Any, in_features: int, out_features: int
     return made
 
 
-def convert_(network: nn.Module, method: str, options: dict[str, Any] | None, members: int) -> nn.Module:
-    """Puts the posterior of `method` on a plain network, in place; returns it, or the deep ensemble of its kind."""
+def convert_(network: nn.Module, method: Method, options: dict[str, Any] | None, members: int | None) -> nn.Module:
+    """Puts the posterior of `method` on a plain network, in place; returns it, or the ensemble of its kind.
+
+    Args:
+        options: of `bnn.bayesianize_`, beside or instead of the method's.
+        members: of an ensemble; None: as many as the method has.
+    """
     given = dict(options or {})
-    if method in ("ensemble", "deterministic"):
-        if given:
-            raise ValueError(f"method={method!r} has no posterior over weights, so it takes no options; got {given}")
-        return Ensemble(network, members) if method == "ensemble" else network
-    family = "inducing" if method == "ensemble-u" else method
-    shared: dict[str, Any] = {"inference": family, **CAPPED[method]}
-    if method == "ensemble-u":
-        shared["ensemble_size"] = members
+    if method.family == PLAIN and given:
+        raise ValueError(f"method={method.name!r} has no posterior over weights, so it takes no options; got {given}")
+    if method.networks > 1:
+        network = Ensemble(network, members or method.networks)
+    if method.family == PLAIN:
+        return network
+    if method.members > 1:
+        given = {"ensemble_size": members or method.members, **given}
     layers = [m for m in network.modules() if type(m) in set(layer_types())]
     if not layers:
         raise ValueError("network has no layer that a posterior could be put on, such as Linear or Conv2d")
-    sizes = _inducing_sizes if family == "inducing" else _no_sizes
-    bayesianize_(network, {layer: {**shared, **sizes(layer), **given} for layer in layers})
+    shapes = {layer: layer_shape(layer, method.family) for layer in layers}
+    entries = {layer: method.layer_options(*shape, given) | given for layer, shape in shapes.items()}
+    bayesianize_(network, {layer: {"inference": method.family, **entry} for layer, entry in entries.items()})
     return network
 
 
@@ -90,14 +84,3 @@ def _output_shape(network: nn.Module, in_features: int) -> tuple[int, ...]:
     with torch.no_grad():
         output = trial(torch.zeros(2, in_features, device="cpu"))
     return tuple(output.shape) if isinstance(output, Tensor) else ()
-
-
-def _inducing_sizes(layer: Any) -> dict[str, Any]:
-    """Full rank for narrow sides, so that a head tells its classes apart."""
-    d_out, d_in = layer.weight.shape[0], layer.weight[0].numel() + (layer.bias is not None)
-    rows, cols = (min(d, max(RANK, math.isqrt(d))) for d in (d_out, d_in))
-    return {"inducing_rows": rows, "inducing_cols": cols}
-
-
-def _no_sizes(layer: Any) -> dict[str, Any]:
-    return {}

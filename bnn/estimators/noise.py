@@ -66,6 +66,10 @@ class TargetNoise(Likelihood):
         aleatoric = self.sd().square().to(mean.dtype).expand_as(mean)
         return RegressionPrediction(mean, aleatoric + epistemic, aleatoric, epistemic)
 
+    def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs and the sds, both (K, N, D)."""
+        return outputs, self.sd().detach().to(outputs).expand_as(outputs)
+
 
 def _mixture_log_likelihood(deviations: Tensor, sd: Tensor) -> Tensor:
     """sum_n log 1/K sum_k N(deviation_kn; 0, sd^2), up to a constant, for deviations (K, N)."""

@@ -15,7 +15,7 @@ from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.noise import TargetNoise
 from bnn.estimators.scaling import Floats, Scaling
-from bnn.likelihoods import HeteroscedasticGaussian
+from bnn.likelihoods import HeteroscedasticGaussian, about
 from bnn.metrics import mixture_interval
 
 _sklearn = need("sklearn.base", "sklearn")
@@ -75,15 +75,15 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         *,
         noise: str = "constant",
         hidden: tuple[int, ...] = (64, 64),
-        method: str = "inducing",
+        method: str = "ffg-u",
         options: dict[str, Any] | None = None,
         network: Any = None,
         epochs: int | None = None,
         batch_size: int = 100,
-        lr: float = 0.02,
-        kl_weight: float = 1.0,
+        lr: float | None = None,
+        kl_weight: float | None = None,
         samples: int = 20,
-        members: int = 5,
+        members: int | None = None,
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
@@ -154,19 +154,17 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
     def _components(self, X: Any) -> tuple[Floats, Floats]:
         """Mean and noise sd under each draw, both (K, N, D), in own units."""
         outputs = self._draws(X)
-        if isinstance(self.likelihood_, HeteroscedasticGaussian):
-            outputs, noise = self.likelihood_.split(outputs, dim=2)
-        else:
-            assert isinstance(self.likelihood_, TargetNoise)
-            noise = self.likelihood_.sd().detach().cpu().double().expand_as(outputs)
-        return self.y_scale_.own_units(outputs.numpy()), noise.numpy() * self.y_scale_.sd
+        found = about(self.likelihood_).components(outputs)
+        assert found is not None
+        means, noise = (part.detach().cpu().numpy() for part in found)
+        return self.y_scale_.own_units(means), noise * self.y_scale_.sd
 
     def _shaped(self, values: Floats) -> Floats:
         """As y was: (N,) for one column of targets given as such."""
         return values[:, 0] if self._one_target else values
 
     def _out_features(self) -> int:
-        return len(self.y_scale_.mean) * (2 if self.noise == "varying" else 1)
+        return len(self.y_scale_.mean) * about(self._likelihood()).outputs_per_target
 
     def _likelihood(self) -> nn.Module:
         return HeteroscedasticGaussian() if self.noise == "varying" else TargetNoise(len(self.y_scale_.mean))

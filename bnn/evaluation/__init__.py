@@ -1,5 +1,6 @@
 """Evaluation: everything that is known about a network on a data set, as one data structure."""
 
+from bnn.evaluation.evaluator import evaluate
 from bnn.evaluation.pieces import (
     OOD,
     ROC,
@@ -19,7 +20,6 @@ from bnn.evaluation.pieces import (
     Uncertainty,
 )
 from bnn.evaluation.result import Evaluation
-from bnn.evaluation.run import evaluate
 
 __all__ = [
     "OOD",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bnn._common.text import nearest
 from bnn.data import CORRUPTIONS, corrupt
-from bnn.data.dataset import Part
+from bnn.data.dataset import Part, tensors_in
 from bnn.evaluation.pieces import Corrupted, Severity, Uncertainty
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -66,10 +66,11 @@ def _severity(severity: Any) -> int:
 
 def check_images(part: Part) -> None:
     """Raises unless the inputs can be corrupted: images as stored, before they are scaled."""
-    if part.x.dtype != torch.uint8 or part.x.ndim != 4 or part.x.shape[1] not in (1, 3):
+    x, *others = tensors_in(part.x)
+    if others or x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
         raise ValueError(
             "corruptions need images as they are stored, uint8 (N, 1 or 3, H, W), and a Part with the `prepare` that "
-            f"scales them; these inputs are {part.x.dtype} {tuple(part.x.shape)}: leave corruptions= out"
+            f"scales them; these inputs are {x.dtype} {tuple(x.shape)}: leave corruptions= out"
         )
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bnn._common.extras import need
 from bnn.data.dataset import Part
-from bnn.evaluation.outputs import Array, Outputs
 from bnn.evaluation.pieces import Example, Examples, Points
+from bnn.evaluation.predictor import Array, Outputs
 
 MOST = 12  # examples of each kind
 SIDE = 96  # pixels: larger pictures are shrunk
@@ -42,15 +42,16 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     total, aleatoric, epistemic = (
         float(np.mean(values[row])) for values in (outputs.total, outputs.aleatoric, outputs.epistemic)
     )
-    centre = outputs.centre[row]
+    mean = outputs.mean[row]
     if "max_prob" in outputs.scores:
-        best = int(centre.argmax())
-        prediction, probability = _name(best, classes), float(centre[best])
+        best = int(mean.argmax())
+        prediction, probability = _name(best, classes), float(mean[best])
         truth = None if target is None else _name(int(target), classes)
     else:
-        prediction, probability = _numbers(centre), None
+        prediction, probability = _numbers(mean), None
         truth = None if target is None else _numbers(target)
-    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, picture(part.x[row]))
+    drawn = picture(part.x[row]) if isinstance(part.x, Tensor) else None
+    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn)
 
 
 def _name(label: int, classes: tuple[str, ...]) -> str:
@@ -88,5 +89,5 @@ def points(outputs: Outputs, targets: Array) -> Points:
     """Predictions against real targets, of the first output, at evenly chosen inputs."""
     n = len(targets)
     rows = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(np.intp))
-    first = [np.reshape(part, (n, -1))[rows, 0] for part in (targets, outputs.centre, np.sqrt(outputs.total))]
+    first = [np.reshape(part, (n, -1))[rows, 0] for part in (targets, outputs.mean, np.sqrt(outputs.total))]
     return Points(*(tuple(part.astype(np.float64).tolist()) for part in first))

@@ -18,11 +18,11 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How a score is spread over the test inputs and over inputs from elsewhere, in the same bins."""
+    """How a score is spread over the test inputs and over out-of-distribution inputs, in the same bins."""
 
     edges: tuple[float, ...]  # (B + 1,)
     inside: tuple[int, ...]  # test inputs in each bin (B,)
-    outside: tuple[int, ...]
+    outside: tuple[int, ...]  # out-of-distribution inputs
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ROC:
     """Shares of inputs above a threshold of a score, from (0, 0) to (1, 1), at no more than 200 thresholds."""
 
     false_positive: tuple[float, ...]  # of the test inputs
-    true_positive: tuple[float, ...]  # of the inputs from elsewhere
+    true_positive: tuple[float, ...]  # of the out-of-distribution inputs
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Time:
 
 @dataclass(frozen=True)
 class OOD:
-    """How inputs from elsewhere look to the network, and how well a score tells them from the test inputs."""
+    """How out-of-distribution inputs look to the network, and how well a score tells them from the test inputs."""
 
     inputs: int
     uncertainty: Uncertainty
@@ -104,7 +104,7 @@ class OOD:
 
 @dataclass(frozen=True)
 class Corrupted:
-    """The test inputs under one corruption: accuracy, nll and ece, or rmse, nll and crps."""
+    """The test inputs under one corruption, by the brief metrics: accuracy, nll and ece, or rmse, nll and crps."""
 
     kind: str
     severity: int

@@ -1,16 +1,15 @@
-"""The result of `bnn.evaluate`: everything measured, as plain data."""
+"""The result of `bnn.evaluate`: everything measured, as plain data, with a verdict and a table in plain text."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
-from bnn.evaluation import table
 from bnn.evaluation.pieces import (
     OOD,
     Corrupted,
@@ -18,16 +17,18 @@ from bnn.evaluation.pieces import (
     Points,
     Posterior,
     Reliability,
+    Scale,
     Selective,
     Severity,
     Size,
     Time,
     Uncertainty,
 )
-from bnn.evaluation.verdict import verdict
 from bnn.metrics.bootstrap import Interval
+from bnn.metrics.registry import metrics as registered
 
 FORMAT, FORMAT_VERSION = "bayesianize evaluation", 1
+HARDLY = 1e-3  # nats of mutual information that tell of no disagreement; of real targets, share of the variance
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Evaluation:
         inputs: how many were scored.
         draws: posterior draws behind every prediction; 1 for a plain network.
         seed: of the draws, the corruptions and the resamples.
-        metrics: accuracy, nll, brier, ece, adaptive_ece, classwise_ece, aurc and, with validation data,
-            nll_after_temperature; or rmse, nll, crps, coverage_50, sharpness_50, ... in the target's own units.
+        metrics: all that are registered for the task: accuracy, nll, brier, ece, ..., or rmse, nll, crps, coverage_50,
+            sharpness_50, ... in the target's own units.
         temperature: learned on validation data.
         uncertainty: in distribution.
         ood: by the name of the set.
@@ -86,12 +87,12 @@ class Evaluation:
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
         unit = "nats" if self.task == "classification" else "variance, own units"
         blocks = [
-            [f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}", table.size_line(self.size)],
-            table.metric_lines(self.metrics, self.temperature),
-            table.uncertainty_lines(self.uncertainty, self.ood, unit),
-            table.ood_lines(self.ood),
-            table.corruption_lines(self.severities),
-            table.posterior_lines(self.posterior),
+            [f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}", size_line(self.size)],
+            metric_lines(self.metrics, self.temperature),
+            uncertainty_lines(self.uncertainty, self.ood, unit),
+            ood_lines(self.ood),
+            corruption_lines(self.severities),
+            posterior_lines(self.posterior),
             [f"verdict: {self.verdict}", *(f"note: {note}" for note in self.notes)],
         ]
         return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -133,3 +134,111 @@ class Evaluation:
             return cls.from_dict(json.loads(text))
         except ValueError as error:
             raise ValueError(f"cannot read {os.fspath(path)}: {error}") from error
+
+
+def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) -> str:
+    """What the disagreement of the draws is worth.
+
+    >>> verdict("classification", 1, Uncertainty(0.5, 0.5, 0.0), {})
+    'one pass: there are no draws that could disagree, so none of the uncertainty is epistemic'
+    """
+    if draws < 2:
+        return "one pass: there are no draws that could disagree, so none of the uncertainty is epistemic"
+    classes = task == "classification"
+    sets = [one.uncertainty for one in ood.values()]
+    inner = _disagreement(inside, classes)
+    outer = sum(_disagreement(one, classes) for one in sets) / len(sets) if sets else None
+    what = "mutual information {:.2g} nats" if classes else "{:.2g} of the variance is epistemic"
+    place = "in distribution" if outer is None else "out of distribution"
+    value = inner if outer is None else outer
+    if value < HARDLY:
+        gain = "any gain over the plain network is shrinkage, not uncertainty"
+        return f"draws hardly disagree ({what.format(value)} {place}): {gain}"
+    if outer is None:
+        return f"draws disagree ({what.format(inner)} in distribution); whether more so out of it, ood= would tell"
+    numbers = f"{inner:.2g} in, {outer:.2g} out{' (nats)' if classes else ' (share of the variance)'}"
+    if outer <= inner:
+        return f"draws disagree no more out of distribution than in it: {numbers}"
+    return f"draws disagree {_times(outer, inner)} out of distribution: {numbers}"
+
+
+def _times(outer: float, inner: float) -> str:
+    return "more" if inner <= 0 else f"{outer / inner:.3g} times as much"
+
+
+def _disagreement(one: Uncertainty, classes: bool) -> float:
+    return one.epistemic if classes or one.total <= 0 else one.epistemic / one.total
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Rows of text in aligned columns.
+
+    >>> columns([["a", "b"], ["long", "c"]])
+    ['  a     b', '  long  c']
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        (indent + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]
+
+
+def size_line(size: Size) -> str:
+    """Parameters and bytes."""
+    networks = f" in {size.networks} networks" if size.networks > 1 else ""
+    text = f"{size.parameters:,} parameters{networks}, {size.bytes:,} bytes"
+    one = "one plain network's" if size.networks > 1 else "the plain network's"
+    return text if size.parameters == size.plain else f"{text}, {size.ratio:.1%} of {one} {size.plain:,}"
+
+
+def metric_lines(metrics: Mapping[str, Interval], temperature: float | None) -> list[str]:
+    """The metrics with their intervals."""
+    rows = [[name, f"{one.value:.4g}", f"[{one.low:.4g}, {one.high:.4g}]"] for name, one in metrics.items()]
+    if temperature is not None:
+        rows.append(["temperature", f"{temperature:.4g}", ""])
+    return columns([["metric", "value", "95 % interval"], *rows])
+
+
+def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:
+    """Mean uncertainties, in and out of distribution."""
+    sets = {"in distribution": inside} | {name: one.uncertainty for name, one in ood.items()}
+    rows = [[name, *(f"{v:.3g}" for v in (u.total, u.aleatoric, u.epistemic))] for name, u in sets.items()]
+    return columns([[f"mean uncertainty ({unit})", "total", "aleatoric", "epistemic"], *rows])
+
+
+def ood_lines(ood: Mapping[str, OOD]) -> list[str]:
+    """How well every score tells every set from the test inputs."""
+    metrics = [one.name for one in registered("detection")]
+    rows = [
+        [name, score, *(f"{found[metric].value:.4f}" if metric in found else "-" for metric in metrics)]
+        for name, one in ood.items()
+        for score, found in one.detection.items()
+    ]
+    return columns([["out of distribution", "by", *metrics], *rows]) if rows else []
+
+
+def corruption_lines(severities: Sequence[Severity]) -> list[str]:
+    """Means over kinds, severity by severity."""
+    if not severities:
+        return []
+    names = list(severities[0].metrics)
+    rows = [
+        [f"severity {one.severity}", str(one.kinds), f"{one.uncertainty.epistemic:.3g}"]
+        + [f"{one.metrics[name]:.4g}" for name in names]
+        for one in severities
+    ]
+    return columns([["corrupted", "kinds", "epistemic", *names], *rows])
+
+
+def posterior_lines(posterior: Posterior | None) -> list[str]:
+    """Where sds and lamda ended, over all layers."""
+    if posterior is None:
+        return []
+    found = {"sd": posterior.sd, "lamda": posterior.lamda}
+    rows = [_scale_row(name, scale) for name, scale in found.items() if scale is not None]
+    return columns([["posterior", "mean", "largest", "of the cap", "at the cap"], *rows]) if rows else []
+
+
+def _scale_row(name: str, scale: Scale) -> list[str]:
+    shares = ["-" if value is None else f"{value:.1%}" for value in (scale.ratio, scale.at_cap)]
+    return [f"{name} ({scale.count:,})", f"{scale.mean:.3g}", f"{scale.largest:.3g}", *shares]

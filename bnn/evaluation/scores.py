@@ -12,14 +12,12 @@ from torch import Tensor
 from bnn import metrics
 from bnn.calibration import calibration_curve
 from bnn.data.dataset import TargetScale
-from bnn.evaluation.curves import histogram, roc
-from bnn.evaluation.outputs import Array, Outputs, as_array
-from bnn.evaluation.pieces import OOD, Reliability, Selective, Uncertainty
+from bnn.evaluation.pieces import OOD, ROC, Histogram, Reliability, Selective, Uncertainty
+from bnn.evaluation.predictor import Array, Outputs, as_array
 from bnn.metrics import Interval
-from bnn.metrics.bootstrap import intervals
-from bnn.metrics.resampling import RESAMPLED
 
-POINTS = 200  # of the accuracy-coverage curve that are kept, at most
+POINTS = 200  # of a curve that are kept, at most
+BINS = 30  # of a histogram
 RESOLVED = 1e-6  # nats; below this float32 cannot tell mutual information from rounding
 
 
@@ -31,50 +29,46 @@ class Resampling:
     seed: int
     bins: int
 
-    def of_classes(self, outputs: Outputs, labels: Array, temperature: float | None) -> dict[str, Interval]:
+    def of_classes(
+        self, outputs: Outputs, labels: Array, temperature: float | None, **options: Any
+    ) -> dict[str, Interval]:
         """All metrics of class probabilities."""
         return metrics.classification_metrics(
-            outputs.centre,
+            outputs.mean,
             labels,
             bins=self.bins,
             temperature=temperature,
             resamples=self.resamples,
             seed=self.seed,
+            **options,
         )
 
     def of_reals(self, outputs: Outputs, targets: Array, **options: Any) -> dict[str, Interval]:
         """All metrics of real predictions: of the mixture of the draws where its Gaussians are known."""
         return metrics.regression_metrics(
-            outputs.centre,
+            outputs.mean,
             np.sqrt(outputs.total),
             targets,
             draws=outputs.components,
+            losses=outputs.losses,
             resamples=self.resamples,
             seed=self.seed,
             **options,
         )
 
     def few(self, outputs: Outputs, targets: Array, real: bool) -> dict[str, Interval]:
-        """Accuracy, nll and ece, or rmse, nll and crps."""
+        """The brief metrics: accuracy, nll and ece, or rmse, nll and crps."""
         if real:
-            return self.of_reals(outputs, targets, levels=())
-        arrays = (outputs.centre, targets)
-        calls = {
-            "accuracy": (metrics.accuracy, {}),
-            "nll": (metrics.nll, {}),
-            "ece": (metrics.ece, {"bins": self.bins}),
-        }
-        values = {name: metric(*arrays, **options) for name, (metric, options) in calls.items()}
-        resampled = {name: RESAMPLED[metric].make(*arrays, **options) for name, (metric, options) in calls.items()}
-        return intervals(values, resampled, [len(targets)], self.resamples, 0.95, self.seed)
+            return self.of_reals(outputs, targets, brief=True)
+        return self.of_classes(outputs, targets, None, brief=True)
 
-    def outside(self, inside: Outputs, outside: Outputs) -> OOD:
+    def ood(self, inside: Outputs, outside: Outputs) -> OOD:
         """How well each score tells the two apart."""
         resampling = {"resamples": self.resamples, "seed": self.seed}
         used = [name for name in inside.scores if informative(name, inside, outside)]
         pairs = {name: (inside.scores[name], outside.scores[name]) for name in used}
         return OOD(
-            len(outside.centre),
+            len(outside.mean),
             uncertainty(outside),
             {name: metrics.detection_metrics(*pair, **resampling) for name, pair in pairs.items()},
             {name: histogram(name, inside, outside) for name in used},
@@ -100,12 +94,12 @@ def uncertainty(outputs: Outputs) -> Uncertainty:
 def best_temperature(outputs: Outputs, labels: Array) -> float:
     """The temperature that makes these probabilities fit best."""
     with np.errstate(divide="ignore"):
-        return metrics.temperature_scaling(np.log(outputs.centre.astype(np.float64)), labels)
+        return metrics.temperature_scaling(np.log(outputs.mean.astype(np.float64)), labels)
 
 
 def selective(outputs: Outputs, labels: Array) -> Selective:
     """The accuracy-coverage curve at `POINTS` places at most, full coverage included."""
-    coverage, accuracy = metrics.accuracy_coverage(outputs.centre, labels)
+    coverage, accuracy = metrics.accuracy_coverage(outputs.mean, labels)
     n = len(coverage)
     kept = np.arange(n) if n <= POINTS else np.ceil(n * np.arange(1, POINTS + 1) / POINTS).astype(np.intp) - 1
     return Selective(tuple(coverage[kept].tolist()), tuple(accuracy[kept].tolist()))
@@ -113,13 +107,13 @@ def selective(outputs: Outputs, labels: Array) -> Selective:
 
 def reliability(outputs: Outputs, labels: Array, bins: int) -> Reliability:
     """The calibration curve of the most probable class."""
-    curve = calibration_curve(outputs.centre, labels, bins)
+    curve = calibration_curve(outputs.mean, labels, bins)
     return Reliability(*(tuple(float(v) if np.isfinite(v) else math.nan for v in part) for part in curve))
 
 
 def class_labels(outputs: Outputs, y: Tensor, classes: tuple[str, ...]) -> Array:
     """Labels (N,), after a check that the network has an output for every class."""
-    width = outputs.centre.shape[1]
+    width = outputs.mean.shape[1]
     if classes and width != len(classes):
         raise ValueError(f"the network has {width} outputs, the data {len(classes)} classes: they must be equal")
     labels = as_array(y)
@@ -128,8 +122,43 @@ def class_labels(outputs: Outputs, y: Tensor, classes: tuple[str, ...]) -> Array
 
 def own_targets(outputs: Outputs, y: Tensor, target: TargetScale | None) -> Array:
     """Targets in their own units, after a check that they have the shape of the predictions."""
-    if tuple(y.shape) != outputs.centre.shape:
-        fits = y.numel() == outputs.centre.size
-        hint = f"; use y.reshape{outputs.centre.shape}" if fits else ""
-        raise ValueError(f"targets have shape {tuple(y.shape)}, the network predicts {outputs.centre.shape}{hint}")
+    if tuple(y.shape) != outputs.mean.shape:
+        fits = y.numel() == outputs.mean.size
+        hint = f"; use y.reshape{outputs.mean.shape}" if fits else ""
+        raise ValueError(f"targets have shape {tuple(y.shape)}, the network predicts {outputs.mean.shape}{hint}")
     return as_array(y.double() if target is None else target.own_units(y.double()))
+
+
+def histogram(name: str, inside: Outputs, outside: Outputs) -> Histogram:
+    """Counts of the score `name` over its whole range: that of the definition for classes, else what was seen."""
+    both = [np.asarray(one.scores[name], np.float64) for one in (inside, outside)]
+    classes = inside.mean.shape[1] if "max_prob" in inside.scores else 0
+    seen = max(float(part.max()) for part in both)
+    highest = {"max_prob": 1 - 1 / max(classes, 1), "entropy": math.log(max(classes, 1))}.get(name, seen)
+    highest = max(highest, seen) or 1.0
+    edges = np.linspace(0.0, highest, BINS + 1)
+    counts = [np.histogram(part.clip(0.0, highest), edges)[0] for part in both]
+    return Histogram(tuple(edges.tolist()), *(tuple(one.tolist()) for one in counts))
+
+
+def roc(scores_in: Array, scores_out: Array) -> ROC:
+    """Shares of both sets with a score at or above every threshold; inputs of equal score share one.
+
+    >>> import numpy as np
+    >>> roc(np.array([0.0, 0.5]), np.array([0.5, 1.0]))
+    ROC(false_positive=(0.0, 0.0, 0.5, 1.0), true_positive=(0.0, 0.5, 1.0, 1.0))
+    """
+    inside, outside = (np.sort(np.asarray(part, np.float64)) for part in (scores_in, scores_out))
+    levels = np.unique(np.concatenate([inside, outside]))[::-1]
+    shares = [np.concatenate([[0.0], 1 - np.searchsorted(part, levels) / len(part)]) for part in (inside, outside)]
+    kept = _kept(*shares)
+    return ROC(*(tuple(part[kept].tolist()) for part in shares))
+
+
+def _kept(false_positive: Array, true_positive: Array) -> Array:
+    """Indices of at most `POINTS` points, evenly along the curve, its ends among them."""
+    n = len(false_positive)
+    if n <= POINTS:
+        return np.arange(n)
+    length = false_positive + true_positive  # both rise: the distance walked along the axes
+    return np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], POINTS)).clip(0, n - 1))

@@ -129,7 +129,7 @@ class _BothStages(torch.autograd.Function):
         dQ = dv * -lamda
         dP = G_r.mT @ dQ
         dA_r = _summed(v.mT, dc.mT) * sigma + _summed(dP.mT, E2.mT)
-        d_lamda = sigma * (_inner(dW, E1) - _inner(dc, Y) + _inner(dc, E2)) - _inner(dv, Q)
+        d_lamda = sigma * (_inner(dW, E1) + _inner(dc, E2 - Y)) - _inner(dv, Q)
         return dv, dA_r, _summed(dQ.mT, P.mT), dA_c, _summed(dY, X), d_lamda.reshape(lamda.shape), None, None, None
 
 
@@ -139,7 +139,7 @@ def _summed(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _inner(one: Tensor, other: Tensor) -> Tensor:
-    return torch.sum(one * other)
+    return torch.dot(one.reshape(-1), other.reshape(-1))
 
 
 def joint(T: Tensor, C: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> Tensor:

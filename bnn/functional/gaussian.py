@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 TrilPair = tuple[Tensor, Tensor]  # (L_r, L_c) of a matrix normal MN(0, L_r L_r^T, L_c L_c^T)
+
+
+class KLError(ArithmeticError):
+    """The KL of a layer is inf or NaN."""
+
+
+def check_kl(kl: Tensor, layer: str) -> None:
+    """Raises KLError unless `kl` is finite; looks only where that is cheap: on the CPU, outside of transforms."""
+    if kl.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    try:
+        value = kl.item()
+    except RuntimeError:  # inside torch.func's transforms
+        return
+    if not math.isfinite(value):
+        raise KLError(
+            f"the KL of {layer} is {value:g}: its parameters are too large for {kl.dtype}, or NaN, or far outside a "
+            "narrow prior; lower the learning rate, or look at its parameters and the prior's sd"
+        )
 
 
 def standard_normal(*shape: int, like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -169,7 +169,7 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 def squared_norm(x: Tensor) -> Tensor:
     """|x|^2 over the last dimension; without gradients in one pass over x."""
-    return x.square().sum(-1) if x.requires_grad else torch.linalg.vector_norm(x, dim=-1).square_()
+    return x.square().sum(-1) if x.requires_grad else torch.linalg.vector_norm(x, dim=-1).square()
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_size
 from bnn._common.extras import need
+from bnn._common.seeds import derived
 from bnn.ensemble import Ensemble
-from bnn.lightning.scores import Scores
-from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws, predict
+from bnn.train.monitor import Scores, scoring_samples
 from bnn.train.schedule import Schedule
-from bnn.train.seeds import derived
 
 _lightning = need("lightning.pytorch", "train")
 
@@ -76,7 +75,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         self.schedule = plan = _schedule(schedule, options)
         self.elbo = plan.objective_of(net, num_data, likelihood)
         self.validation_samples, self.prediction_samples = validation_samples, prediction_samples
-        self._scores = Scores()
+        self._scores = Scores(self.elbo.likelihood)
 
     @property
     def net(self) -> nn.Module:
@@ -127,14 +126,14 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
 
     def on_validation_epoch_start(self) -> None:
         """Starts counting."""
-        self._scores = Scores()
+        self._scores = Scores(self.elbo.likelihood)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Adds a batch to the scores."""
         x, y = _pair(batch)
         generator = torch.Generator().manual_seed(SEED)  # the same functions for every batch
-        outputs = draws(self.net, x, _samples(self.net, self.validation_samples), generator)
-        self._scores.add(self.elbo.likelihood, outputs, y)
+        outputs = draws(self.net, x, scoring_samples(self.net, self.validation_samples), generator)
+        self._scores.add(outputs, y)
 
     def on_validation_epoch_end(self) -> None:
         """Logs the scores of all batches, of all processes."""
@@ -142,7 +141,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
 
     def on_test_epoch_start(self) -> None:
         """Starts counting."""
-        self._scores = Scores()
+        self._scores = Scores(self.elbo.likelihood)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Adds a batch to the scores."""
@@ -156,12 +155,12 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         values = self._scores.values()
         if self.trainer.world_size > 1:
             values = self.trainer.strategy.reduce(values.to(self.device), reduce_op="sum").cpu()
-        self.log_dict({f"{name}_{key}": value for key, value in Scores.summary(values).items()})
+        self.log_dict({f"{name}_{key}": value for key, value in self._scores.summary(values).items()})
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
         """What `bnn.predict` says about the inputs of a batch."""
         x = _pair(batch)[0] if isinstance(batch, tuple | list) and len(batch) > 1 else batch
-        samples = _samples(self.net, self.prediction_samples)
+        samples = scoring_samples(self.net, self.prediction_samples)
         return predict(self.net, x, samples, self.elbo.likelihood)
 
 
@@ -190,10 +189,3 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise TypeError(f"a batch must be (inputs, targets), got {type(batch).__name__}")
     return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-
-
-def _samples(network: nn.Module, samples: int | None) -> int | None:
-    """0 runs a plain network as it is; an ensemble of plain networks shows each member once."""
-    if any(isinstance(module, BayesianLayer) for module in network.modules()):
-        return samples
-    return None if isinstance(network, Ensemble) else 0

@@ -1,28 +1,106 @@
-"""What all likelihoods share: the interface and the checks of what they are given."""
+"""What a likelihood says about itself, and the checks of what it is given."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bnn.likelihoods.registry import register
+
 
 class Likelihood(nn.Module):
-    """The interface of a likelihood object."""
+    """How likely a target is given the network's output, and what K draws of the output predict.
+
+    Training, evaluation, run folders and the command line ask for what is declared here and know no likelihood by its
+    class. One with a `name` is registered as it is defined and must fill `forward`, `predictive` and `point`.
+    """
+
+    name: ClassVar[str | None] = None  # as configurations spell it; None: not registered
+    task: ClassVar[str | None] = None  # "classification", "multilabel" or "regression"; None: says nothing about itself
+    outputs_per_target: ClassVar[int] = 1  # numbers the network gives for each class, label or real target
+    ignore_index: int | None = None  # of classification: positions with this target do not count
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            register(cls, needed=[duty for duty in DUTIES if getattr(cls, duty) is getattr(Likelihood, duty)])
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters of its own, such as a noise: by its name alone it is then not the trained one."""
+        return any(True for _ in self.parameters())
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood of every datum (N,), in nats."""
         raise NotImplementedError
 
     def predictive(self, outputs: Tensor) -> Any:
-        """The prediction from the outputs (K, N, ...) of K draws."""
+        """The prediction, a `ClassPrediction` or `RegressionPrediction`, from the outputs (K, N, ...) of K draws."""
         raise NotImplementedError
+
+    def point(self, output: Tensor) -> Tensor:
+        """What one output (N, ...) predicts: class probabilities (N, C, ...), those of ones (N, ...), or means."""
+        raise NotImplementedError
+
+    def components(self, outputs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Means and sds (K, N, ...) where each draw predicts a Gaussian; None where it does not."""
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
+        return {}
+
+    def learned_(self, values: Mapping[str, Any]) -> None:
+        """Takes over learned parameters, in place; ValueError where they are not this likelihood's."""
+        own = dict(self.named_parameters())
+        tensors = {name: torch.as_tensor(value, device="cpu") for name, value in values.items()}
+        if {name: one.shape for name, one in own.items()} != {name: one.shape for name, one in tensors.items()}:
+            raise ValueError(f"the likelihood {self.name!r} learns {sorted(own)}, got {dict(values)!r:.60}")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(tensors[name])
+
+    def pooled(self, others: Sequence[Any]) -> Likelihood:
+        """One likelihood for several, this one among them, that were learned apart: the mean of their parameters."""
+        mean = copy.deepcopy(self)
+        with torch.no_grad():
+            for name, parameter in mean.named_parameters():
+                parameter.copy_(torch.stack([other.get_parameter(name) for other in others]).mean(0))
+        return mean
+
+
+DUTIES = ("forward", "predictive", "point")
+_SILENT = Likelihood()
+
+
+def about(likelihood: Any) -> Likelihood:
+    """What a likelihood says about itself; any other callable says nothing."""
+    return likelihood if isinstance(likelihood, Likelihood) else _SILENT
+
+
+def record(likelihood: Any) -> dict[str, Any]:
+    """A likelihood as JSON, which `from_record` reads; a callable of the user's own has no name and cannot be read."""
+    found = about(likelihood)
+    if found.name is None:
+        return {"name": None}
+    learned = {name: parameter.detach().cpu().tolist() for name, parameter in found.named_parameters()}
+    return {"name": found.name, **found.options(), **({"learned": learned} if learned else {})}
 
 
 def per_datum(nll: Tensor) -> Tensor:
     """(N, ...) summed over all but dimension 0; (N,) and scalars as they are."""
     return nll.flatten(1).sum(1) if nll.ndim > 1 else nll
+
+
+def predictive_nll(likelihood: Any, outputs: Tensor, y: Any) -> Tensor:
+    """-log 1/K sum_k p(y_i | output_ki) of every datum (N,) in float64; (1,) of a likelihood that gives a mean only."""
+    each = torch.stack([torch.atleast_1d(per_datum(likelihood(output, y))) for output in outputs])
+    return math.log(len(each)) - (-each.double()).logsumexp(0)
 
 
 def check_tensors(output: Any, target: Any) -> None:
@@ -49,3 +127,13 @@ def check_shape(target: Tensor, expected: torch.Size) -> None:
     fits = target.numel() == expected.numel()
     hint = f"; if the order of its values is right, use target.reshape({shape})" if fits else ""
     raise ValueError(f"target has shape {tuple(target.shape)}, expected {shape} (nothing is broadcast){hint}")
+
+
+def nonnegative(name: str, weights: float | Sequence[float] | Tensor | None) -> Tensor | None:
+    """Weights as a tensor; raises unless all are finite and >= 0."""
+    if weights is None:
+        return None
+    tensor = torch.as_tensor(weights).detach().to(torch.get_default_dtype())
+    if not bool((torch.isfinite(tensor) & (tensor >= 0)).all()):
+        raise ValueError(f"{name} must be finite and >= 0, got {weights!r}")
+    return tensor

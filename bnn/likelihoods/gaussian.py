@@ -1,32 +1,20 @@
-"""Likelihoods of real numbers, with noise that is the same everywhere or predicted by the network."""
+"""The likelihood of real numbers with the same Gaussian noise everywhere."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnn._common.checks import check_bool, check_positive
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
 from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
+from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-
-
-class _RegressionPrediction(NamedTuple):
-    mean: Tensor
-    total: Tensor  # aleatoric + epistemic
-    aleatoric: Tensor  # mean variance of the noise
-    epistemic: Tensor  # variance, over the draws, of the mean
-
-
-class RegressionPrediction(_RegressionPrediction):
-    """What K draws say about real numbers: `mean`, and total, aleatoric and epistemic variance, all (N, ...)."""
-
-    samples: Tensor | None = None  # the outputs (K, N, ...) of the draws, where asked for
 
 
 class Gaussian(Likelihood):
@@ -40,6 +28,8 @@ class Gaussian(Likelihood):
     tensor([1.7371], grad_fn=<...>)
     """
 
+    name = "gaussian"
+    task = "regression"
     _sd: Tensor
 
     def __init__(self, sd: float = 1.0, learn: bool = True) -> None:
@@ -60,69 +50,34 @@ class Gaussian(Likelihood):
         """The negative log-likelihood (N,) for means (N, ...) and targets of the same shape."""
         check_tensors(output, target)
         check_shape(target, output.shape)
-        return _gaussian_nll(at_least_float32(output), self.sd(), target)
+        return gaussian_nll(at_least_float32(output), self.sd(), target)
 
     def predictive(self, outputs: Tensor) -> RegressionPrediction:
         """Mean and variances, all (N, ...), from K draws of the mean (K, N, ...)."""
         check_draws(outputs)
         outputs = at_least_float32(outputs)
-        return _moments(outputs, self.sd().square().to(outputs.dtype).expand_as(outputs))
+        return total_variance(outputs, self.sd().square().to(outputs.dtype).expand_as(outputs))
+
+    def point(self, output: Tensor) -> Tensor:
+        """The mean is the output."""
+        return output
+
+    def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs and the sd, both (K, N, ...)."""
+        return outputs, self.sd().to(outputs).expand_as(outputs)
+
+    def options(self) -> dict[str, Any]:
+        return {"sd": self.sd().item(), "learn": isinstance(self._sd, nn.Parameter)}
+
+    def pooled(self, others: Sequence[Gaussian]) -> Gaussian:
+        """One whose variance is the mean of theirs."""
+        return Gaussian(sd=sum(other.sd().item() ** 2 for other in others) ** 0.5 / len(others) ** 0.5)
 
     def extra_repr(self) -> str:
         return f"sd={self.sd().item():.4g}, learn={isinstance(self._sd, nn.Parameter)}"
 
 
-class HeteroscedasticGaussian(Likelihood):
-    """Real targets whose noise the network predicts: -log N(target; mean, sd^2), summed per datum.
-
-    The output has 2 D values along dimension 1: D means, then D raw values of sd = min_sd + softplus(raw).
-
-    Args:
-        min_sd: keeps a perfectly fitted target from an infinite likelihood.
-
-    >>> HeteroscedasticGaussian()(torch.zeros(5, 2), torch.zeros(5, 1)).shape
-    torch.Size([5])
-    """
-
-    def __init__(self, min_sd: float = 1e-3) -> None:
-        super().__init__()
-        check_positive("min_sd", min_sd)
-        self.min_sd = min_sd
-
-    def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        """The negative log-likelihood (N,) for an output (N, 2 D, ...) and targets (N, D, ...)."""
-        check_tensors(output, target)
-        mean, sd = self.split(output, dim=1)
-        check_shape(target, mean.shape)
-        return _gaussian_nll(mean, sd, target)
-
-    def split(self, output: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, each with D values along `dim`, from an output with 2 D."""
-        if output.ndim <= dim or output.shape[dim] % 2 or not output.shape[dim]:
-            raise ValueError(
-                f"output has shape {tuple(output.shape)}, expected 2 D values along dimension {dim}: D means, then D "
-                "raw standard deviations; give the last layer twice as many outputs as there are targets"
-            )
-        mean, raw = at_least_float32(output).chunk(2, dim)
-        return mean, self.min_sd + F.softplus(raw)
-
-    def predictive(self, outputs: Tensor) -> RegressionPrediction:
-        """Mean and variances, all (N, D, ...), from K draws of the output (K, N, 2 D, ...)."""
-        mean, sd = self.split(outputs, dim=2)
-        return _moments(mean, sd.square())
-
-    def extra_repr(self) -> str:
-        return f"min_sd={self.min_sd:g}"
-
-
-def _gaussian_nll(mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:
+def gaussian_nll(mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:
     """(y - m)^2 / (2 sd^2) + log sd + log(2 pi) / 2, summed per datum; targets in the type of the mean."""
     sd = sd.to(mean.dtype)
     return per_datum(0.5 * ((target.to(mean.dtype) - mean) / sd).square() + sd.log() + _HALF_LOG_2PI)
-
-
-def _moments(means: Tensor, variances: Tensor) -> RegressionPrediction:
-    """The law of total variance over the K draws of (mean, variance), dimension 0."""
-    aleatoric = variances.mean(0)
-    epistemic = means.var(0, correction=0) if means.numel() else torch.zeros_like(aleatoric)  # no inputs, no warning
-    return RegressionPrediction(means.mean(0), aleatoric + epistemic, aleatoric, epistemic)

@@ -1,9 +1,10 @@
 """Metrics: plain functions of arrays or tensors, in float64, that return Python floats; each with a bootstrap interval.
 
-Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`; inputs from
-elsewhere: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`, `coverage`,
-`sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`; `bootstrap`.
-`classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once.
+Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`;
+out-of-distribution inputs: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`,
+`coverage`, `sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`;
+`bootstrap`. `classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once; `metric`
+registers one of your own, which evaluations and reports then show.
 
 >>> from bnn import metrics
 >>> metrics.accuracy([[0.9, 0.1], [0.2, 0.8]], [0, 0])
@@ -14,6 +15,7 @@ from bnn.metrics.bootstrap import Interval, bootstrap
 from bnn.metrics.classification import accuracy, adaptive_ece, brier, classwise_ece, ece, nll
 from bnn.metrics.detection import aupr, auroc, fpr95, ood_scores
 from bnn.metrics.mixture import mixture_crps, mixture_interval, mixture_nll, sample_crps
+from bnn.metrics.registry import metric
 from bnn.metrics.regression import coverage, crps, gaussian_nll, interval, rmse, sharpness
 from bnn.metrics.selective import AccuracyCoverage, accuracy_coverage, accuracy_coverage_of_hits, aurc, aurc_of_hits
 from bnn.metrics.summary import classification_metrics, detection_metrics, regression_metrics
@@ -42,6 +44,7 @@ __all__ = [
     "fpr95",
     "gaussian_nll",
     "interval",
+    "metric",
     "mixture_crps",
     "mixture_interval",
     "mixture_nll",

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from bnn._common.checks import share, whole
 from bnn.calibration import calibration_curve, expected_calibration_error
 from bnn.metrics.checks import Floats, class_labels, probabilities
+from bnn.metrics.registry import metric
 from bnn.metrics.resampling import BinGaps, by_counts, mean_of
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # 2.2e-308, the smallest normal number: -log of it is 708.4
@@ -48,6 +49,14 @@ def squared_errors(probs: ArrayLike, labels: ArrayLike) -> Floats:
     return np.asarray(np.square(p.astype(np.float64) - np.eye(p.shape[1])[y]).sum(axis=1))
 
 
+@metric(
+    "classification",
+    "accuracy",
+    "share of test inputs that are classified right",
+    better="higher",
+    format="percent",
+    brief=True,
+)
 @by_counts(lambda probs, labels: mean_of(correct(probs, labels)))
 def accuracy(probs: ArrayLike, labels: ArrayLike) -> float:
     """Share of data whose most probable class, the first of equals, is the label.
@@ -62,6 +71,7 @@ def accuracy(probs: ArrayLike, labels: ArrayLike) -> float:
     return float(correct(probs, labels).mean())
 
 
+@metric("classification", "NLL", "negative log-likelihood: the price of the probability given to the truth", brief=True)
 @by_counts(lambda probs, labels, eps=SMALLEST: mean_of(log_losses(probs, labels, eps)))
 def nll(probs: ArrayLike, labels: ArrayLike, eps: float = SMALLEST) -> float:
     """Negative log-likelihood in nats, mean_n -log max(p_n,y_n, eps).
@@ -79,6 +89,7 @@ def nll(probs: ArrayLike, labels: ArrayLike, eps: float = SMALLEST) -> float:
     return float(log_losses(probs, labels, eps).mean())
 
 
+@metric("classification", "Brier score", "squared distance between the probabilities and the truth", shown=False)
 @by_counts(lambda probs, labels: mean_of(squared_errors(probs, labels)))
 def brier(probs: ArrayLike, labels: ArrayLike) -> float:
     """Brier score, mean_n sum_c (p_nc - [y_n = c])^2, from 0 to 2 (summed, not averaged, over classes).
@@ -109,6 +120,7 @@ def _ece_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGaps:
     return _gaps(lambda: [table])
 
 
+@metric("classification", "ECE", "how far probabilities are from frequencies, on average", format="percent", brief=True)
 @by_counts(_ece_gaps)
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error, sum_b |B_b| / N |mean confidence_b - accuracy_b| over bins of equal width.
@@ -137,6 +149,7 @@ def _adaptive_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinGa
     return _gaps(lambda: [table])
 
 
+@metric("classification", "adaptive ECE", "ECE in bins that hold equally many inputs", format="percent", shown=False)
 @by_counts(_adaptive_gaps)
 def adaptive_ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error over bins of equal size: the sorted confidences, cut into `bins` runs.
@@ -155,6 +168,7 @@ def _classwise_gaps(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> BinG
     return _gaps(lambda: (_width_table(p[:, c], y == c, bins) / classes for c in range(classes)))
 
 
+@metric("classification", "class-wise ECE", "mean over classes of the ECE of each", format="percent", shown=False)
 @by_counts(_classwise_gaps)
 def classwise_ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Mean over all C classes of the equal-width calibration error of the event "the label is c", predicted with p_c.

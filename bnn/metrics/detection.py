@@ -1,4 +1,4 @@
-"""Telling inputs from elsewhere: out-of-distribution is the positive class, and a larger score says "from elsewhere".
+"""Detection of out-of-distribution inputs: they are the positive class, and a larger score speaks for them.
 
 Ours, by ranks, where torchmetrics (1.9) could serve: its AUROC and average precision put scores outside [0, 1] through
 a sigmoid, in the type they come in, so that large scores (20, 30, ... of float32) become ties; answer in float32; and
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bnn.metrics.checks import Floats, probabilities, vector
+from bnn.metrics.registry import metric
 from bnn.metrics.resampling import Statistic, by_counts, one_by_one
 
 
@@ -93,13 +94,14 @@ def _fpr95(n_in: Floats, n_out: Floats) -> float:
     return float(false[enough] / false[-1])
 
 
+@metric("detection", "AUROC", "how often an out-of-distribution input has the larger score", better="higher")
 @by_counts(_by_counts(_auroc), apart=True)
 def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     """Area under the ROC curve, P(s_out > s_in) + P(s_out = s_in) / 2 for one random input from each set.
 
     Args:
         scores_in: (N,), scores of inputs from the distribution.
-        scores_out: (M,), scores of inputs from elsewhere.
+        scores_out: (M,), scores of out-of-distribution inputs.
 
     >>> auroc([0.1, 0.2, 0.3], [0.3, 0.4])  # 5 of 6 pairs are in order, one is a tie
     0.916...
@@ -107,6 +109,7 @@ def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     return _auroc(*_Levels(scores_in, scores_out).count())
 
 
+@metric("detection", "AUPR", "average precision at finding out-of-distribution inputs", better="higher")
 @by_counts(_by_counts(_aupr), apart=True)
 def aupr(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     """Average precision, sum_t (recall_t - recall_{t+1}) precision_t over all thresholds t: flagged if score >= t.
@@ -120,6 +123,7 @@ def aupr(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     return _aupr(*_Levels(scores_in, scores_out).count())
 
 
+@metric("detection", "FPR at 95 % found", "share of test inputs that are flagged when 95 % of the others are")
 @by_counts(_by_counts(_fpr95), apart=True)
 def fpr95(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     """Share of in-distribution inputs that are flagged when at least 95 % of the others are.

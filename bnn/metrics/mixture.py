@@ -14,7 +14,19 @@ from numpy.typing import ArrayLike
 
 from bnn._common.checks import share
 from bnn.metrics.checks import Floats, numbers, same_shape
-from bnn.metrics.regression import expected_distance, log_density, normal_cdf, per_row, scales, with_rows
+from bnn.metrics.registry import metric
+from bnn.metrics.regression import (
+    crps_rows,
+    expected_distance,
+    log_density,
+    nll_rows,
+    normal_cdf,
+    per_row,
+    scales,
+    with_rows,
+)
+
+Draws = tuple[ArrayLike, ArrayLike]  # means and sds (K, N, ...)
 
 
 def _components(means: ArrayLike, sds: ArrayLike) -> tuple[Floats, Floats]:
@@ -116,3 +128,59 @@ def _quantile(m: Floats, s: Floats, probability: float) -> Floats:
         above = normal_cdf((middle - m) / s).mean(axis=0) >= probability
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return np.asarray(0.5 * (low + high))
+
+
+@metric(
+    "regression",
+    "NLL",
+    "negative log-likelihood: the price of the density given to the truth",
+    name="nll",
+    brief=True,
+)
+def predictive_losses(
+    mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, draws: Draws | None = None, losses: ArrayLike | None = None
+) -> Floats:
+    """-log p(y) of every datum (N,): as the likelihood says, of the mixture of the draws, or of N(mean, sd^2)."""
+    if losses is not None:
+        return with_rows("losses", losses)
+    return nll_rows(mean, sd, targets) if draws is None else mixture_nll_rows(*draws, targets)
+
+
+@metric(
+    "regression",
+    "CRPS",
+    "how far the predicted distribution is from the truth, in own units",
+    format="figures",
+    name="crps",
+    brief=True,
+)
+def predictive_crps(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, draws: Draws | None = None) -> Floats:
+    """CRPS of every datum (N,): of the mixture of the draws, or of N(mean, sd^2)."""
+    return crps_rows(mean, sd, targets) if draws is None else mixture_crps_rows(*draws, targets)
+
+
+@metric(
+    "regression",
+    "coverage",
+    "share of targets in their {level} % interval: should be {level} %",
+    better="level",
+    format="percent",
+    name="coverage",
+)
+def covered(low: Floats, high: Floats, targets: ArrayLike) -> Floats:
+    """Share of every datum's outputs that are between low and high (N,)."""
+    y = with_rows("targets", targets)
+    return per_row(((low <= y) & (y <= high)).astype(np.float64))
+
+
+@metric(
+    "regression",
+    "interval width",
+    "mean width of the {level} % intervals, in own units",
+    format="figures",
+    name="sharpness",
+    shown=False,
+)
+def widths(low: Floats, high: Floats) -> Floats:
+    """Mean width of every datum's intervals (N,)."""
+    return per_row(high - low)

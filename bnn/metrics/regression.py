@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from bnn._common.checks import share
 from bnn.metrics.checks import Floats, numbers, same_shape
+from bnn.metrics.registry import metric
 from bnn.metrics.resampling import Statistic, by_counts, mean_of
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -106,6 +107,7 @@ def _root_of_mean(mean: ArrayLike, targets: ArrayLike) -> Statistic:
     return lambda counts: np.sqrt(statistic(counts))
 
 
+@metric("regression", "RMSE", "root mean squared error, in the target's own units", format="figures", brief=True)
 @by_counts(_root_of_mean)
 def rmse(mean: ArrayLike, targets: ArrayLike) -> float:
     """Root mean squared error, sqrt(mean (y - m)^2), over data and outputs.

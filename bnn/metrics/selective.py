@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnn.metrics.checks import Floats, probabilities, same_shape, vector
 from bnn.metrics.classification import correct
+from bnn.metrics.registry import metric
 from bnn.metrics.resampling import Statistic, by_counts, one_by_one, tie_means
 
 
@@ -87,6 +88,7 @@ def accuracy_coverage(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike
     return _curve(_ordered(probs, labels, confidence))
 
 
+@metric("classification", "AURC", "mean error rate on the surest inputs, over all shares of them", shown=False)
 @by_counts(_aurc_by_counts)
 def aurc(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike | None = None) -> float:
     """Area under the risk-coverage curve, 1/N sum_k (1 - accuracy on the k surest data), ties by expectation.

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bnn.metrics.checks import Floats, class_labels, numbers, probabilities
-from bnn.metrics.classification import SMALLEST, nll
+from bnn.metrics.classification import SMALLEST, log_losses, nll
+from bnn.metrics.registry import metric
 
 BOUNDS = (0.05, 20.0)  # of T: wider than what trained networks need
 
@@ -113,3 +114,15 @@ def _scores(logits: ArrayLike) -> Floats:
     if not np.isfinite(top).all():
         raise ValueError("every row of logits needs a largest one that is finite")
     return np.where(np.isneginf(z), np.log(SMALLEST), z - top)
+
+
+@metric(
+    "classification",
+    "NLL after temperature scaling",
+    "NLL at the temperature that fits validation data best",
+    name="nll_after_temperature",
+    shown=False,
+)
+def losses_at_temperature(probs: ArrayLike, labels: ArrayLike, temperature: float) -> Floats:
+    """-log p_y of every datum (N,), at a temperature."""
+    return log_losses(apply_temperature(probs, temperature), labels)

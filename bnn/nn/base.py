@@ -19,6 +19,7 @@ from bnn._engine.draw import Draw
 from bnn._engine.fold import folded
 from bnn._engine.forward import eager_around, forward_of, running
 from bnn._engine.members import Drawing
+from bnn.functional.gaussian import check_kl
 from bnn.nn.options import Options
 
 if TYPE_CHECKING:
@@ -289,7 +290,9 @@ class BayesianLayer(Drawing):
     def kl_divergence(self) -> Tensor:
         """KL[posterior || prior] of this layer, a scalar in nats."""
         parts = self.kl_parts()
-        return parts.u + parts.lamda
+        kl = parts.u + parts.lamda
+        check_kl(kl, f"this {type(self).__name__} ({self.summary()})")
+        return kl
 
     def parameter_loss(self) -> Tensor:
         """An alias of `kl_divergence`."""

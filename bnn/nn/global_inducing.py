@@ -16,6 +16,7 @@ class GlobalInducing(Inducing, OutputFirst):
     """The posterior over V (S, m) with cat_dim=0, (m, S) with cat_dim=1; its "weight" is V."""
 
     cat_dim: int
+    runs = False  # on no inputs: it draws V for the layers
 
     def __init__(self, V: Tensor, cat_dim: int, options: InducingOptions, trains: bool = True) -> None:
         nn.Module.__init__(self)

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Any, Literal
 
 from bnn._common.checks import check_choice, check_positive
-from bnn._common.text import nearest
+from bnn._common.options import Options
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-@dataclass(frozen=True)
-class Options:
-    """Base of every family's options: a frozen dataclass that validates itself, from Python or from a JSON file."""
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """The options a family knows."""
-        return [field.name for field in fields(cls)]
-
-    @classmethod
-    def parse(cls, family: str, options: Mapping[str, Any]) -> Self:
-        """The options of `family` from keyword arguments; a name it does not know is a TypeError that lists them."""
-        unknown = [name for name in options if name not in cls.names()]
-        if unknown:
-            hint = nearest(unknown[0], cls.names())
-            raise TypeError(f"unknown option {unknown[0]!r}{hint} for {family!r}; expected some of {cls.names()}")
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-        return cls(**plain)
-
+__all__ = ["Options", "WeightSd", "check_weight_sd", "neal"]
 
 WeightSd = float | Literal["neal"]  # "neal": 1 / sqrt(fan-in without the bias)
 

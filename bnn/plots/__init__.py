@@ -15,8 +15,8 @@ then every colour is one of `PALETTE`, `INK`, `FAINT` and `SURFACE`. Needs `pip 
 """
 
 from bnn.plots.corruption import corruption_curve
-from bnn.plots.outside import roc, score_histogram
-from bnn.plots.pictures import pictures
+from bnn.plots.images import pictures
+from bnn.plots.ood import roc, score_histogram
 from bnn.plots.regression import interval_coverage, predicted_against_true
 from bnn.plots.reliability import reliability
 from bnn.plots.selective import accuracy_coverage

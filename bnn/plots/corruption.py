@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnn._common.extras import need
-from bnn.plots.axes import bars, drawn, key, next_series, percent_ticks, whole_numbers
-from bnn.plots.values import column, finite_rows
+from bnn.plots.axes import bars, column, drawn, finite_rows, key, next_series, percent_ticks, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

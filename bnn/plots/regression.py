@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bnn.plots.axes import bars, diagonal, key, next_series, unit_square
-from bnn.plots.values import column, finite_rows, share
+from bnn.plots.axes import bars, column, diagonal, finite_rows, key, next_series, share, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bnn._common.extras import need
-from bnn.plots.axes import key, next_series, unit_square
-from bnn.plots.values import finite_rows, share
+from bnn.plots.axes import finite_rows, key, next_series, share, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

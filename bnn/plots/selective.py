@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bnn.plots.axes import key, next_series, percent_ticks
-from bnn.plots.values import finite_rows, share
+from bnn.plots.axes import finite_rows, key, next_series, percent_ticks, share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

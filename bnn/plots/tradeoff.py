@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bnn._common.extras import need
 from bnn.plots.axes import next_series, percent_ticks
-from bnn.plots.beside import write_beside
+from bnn.plots.labels import write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

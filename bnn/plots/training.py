@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bnn.plots.axes import drawn, key, next_series, percent_ticks, whole_numbers
+from bnn.plots.axes import drawn, finite_rows, key, next_series, percent_ticks, whole_numbers
 from bnn.plots.style import SURFACE
-from bnn.plots.values import finite_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,9 +1,10 @@
-"""How numbers are written, and which ones a comparison shows."""
+"""How numbers are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from bnn.metrics.registry import find
 
 
 def percent(share: float, places: int = 1, bare: bool = False) -> str:
@@ -60,24 +61,25 @@ def seconds(value: float) -> str:
     return f"{rounded:.0f} ms" if rounded >= 10 else f"{figures(thousandths, 2)} ms"
 
 
-class Kind(NamedTuple):
-    """One metric: how it is called, what it is, which way is better, how it is written."""
-
-    key: str
-    title: str
-    about: str
-    better: str | float
-    text: Callable[..., str]
+FORMATS: dict[str, Callable[..., str]] = {"percent": percent, "decimals": decimals, "figures": figures}
 
 
-CLASSES = (
-    Kind("accuracy", "accuracy", "share of test inputs that are classified right", "higher", percent),
-    Kind("nll", "NLL", "negative log-likelihood: the price of the probability given to the truth", "lower", decimals),
-    Kind("ece", "ECE", "how far probabilities are from frequencies, on average", "lower", percent),
-)
-REALS = (
-    Kind("rmse", "RMSE", "root mean squared error, in the target's own units", "lower", figures),
-    Kind("nll", "NLL", "negative log-likelihood: the price of the density given to the truth", "lower", decimals),
-    Kind("crps", "CRPS", "how far the predicted distribution is from the truth, in own units", "lower", figures),
-    Kind("coverage_90", "90 % coverage", "share of targets in their 90 % interval: should be 90 %", 0.9, percent),
-)
+def metric_text(task: str, name: str, value: float) -> str:
+    """The value of a metric as its registration says, but for shares three significant digits.
+
+    >>> metric_text("classification", "accuracy", 0.5), metric_text("regression", "nll", 1.2345)
+    ('50.0 %', '1.23')
+    """
+    return percent(value) if is_share(task, name) else figures(value)
+
+
+def is_share(task: str, name: str) -> bool:
+    """Whether a metric is between 0 and 1 and written in per cent."""
+    one = find(task, name)
+    return one is not None and one.format == "percent"
+
+
+def metric_title(task: str, name: str) -> str:
+    """What a metric is called."""
+    one = find(task, name)
+    return name if one is None else one.title

@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from bnn import plots
 from bnn._common.atomic import write_atomically
-from bnn.report import palette
 from bnn.report.entry import Entry, grouped
 from bnn.report.summary import Name
+from bnn.report.svg import palette_style
 from bnn.report.view import GroupView, group_view
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def html(entries: Sequence[Entry], *, title: str | None = None, about: str = "",
         groups=groups,
         colors=len(plots.PALETTE),
         versions=versions(),
-        style=_own_file(STYLE) + Markup(palette.style()),
+        style=_own_file(STYLE) + Markup(palette_style()),
         script=_own_file(SCRIPT),
     )
     return page.strip() + "\n"

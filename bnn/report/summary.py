@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from bnn.report.columns import Cell, Column
-from bnn.report.comparison import Comparison
+from bnn.report.comparison import QUALITY, Cell, Column, Comparison
 
-FEW_SETS = 2  # of inputs from elsewhere that get a sentence each
+FEW_SETS = 2  # of out-of-distribution inputs that get a sentence each
 
 
 class Name(str):
@@ -24,7 +23,6 @@ BEST = {  # column -> (how the sentence about the best begins, what it is called
     "rmse": ("The smallest error (RMSE) is that of", "error (RMSE)"),
     "nll": ("The best likelihood (NLL) is that of", "likelihood (NLL)"),
     "ece": ("Best calibrated (ECE) is", "calibration (ECE)"),
-    "crps": ("The best CRPS is that of", "CRPS"),
     "coverage_90": ("Closest to the promise of its 90 % intervals is", "the coverage of 90 % intervals"),
 }
 
@@ -38,8 +36,13 @@ def summary(found: Comparison) -> list[Sentence]:
         return list(_alone(found))
     inputs = f"{found.inputs:,}" if found.inputs == found.fewest else f"{found.fewest:,} to {found.inputs:,}"
     start = [f"{len(found.runs)} runs on ", found.data, f" were scored on {inputs} test inputs."]
-    quality = [column for column in found.columns if column.key in BEST]
-    return [start, *(s for c in quality if (s := _ranked(found, c, *BEST[c.key]))), *_outside(found), *_size(found)]
+    quality = [column for column in found.columns if column.group == QUALITY]
+    return [start, *(s for c in quality if (s := _ranked(found, c, *_words(c)))), *_ood(found), *_size(found)]
+
+
+def _words(column: Column) -> tuple[str, str]:
+    """How the sentence about the best of a column begins, and what the column is called within one."""
+    return BEST.get(column.key, (f"The best {column.title} is that of", column.title))
 
 
 def _alone(found: Comparison) -> Iterator[Sentence]:
@@ -70,8 +73,8 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
     return [f"{start} ", *_and(best), f" ({value}), its interval clear of all others."]
 
 
-def _outside(found: Comparison) -> Iterator[Sentence]:
-    """Which run spots inputs from elsewhere best; where there are many sets, how often each is best."""
+def _ood(found: Comparison) -> Iterator[Sentence]:
+    """Which run spots out-of-distribution inputs best; where there are many sets, how often each is best."""
     columns = [column for column in found.columns if column.key.startswith("auroc:")]
     if len(columns) <= FEW_SETS:
         for column in columns:
@@ -83,11 +86,11 @@ def _outside(found: Comparison) -> Iterator[Sentence]:
     wins = {name: sum(name in _marked(found, column, "best") for column in clear) for name in found.runs}
     most = max(wins.values())
     if not most:
-        yield [f"At spotting inputs from elsewhere no run is clear of all others in any of {len(columns)} sets."]
+        yield [f"At spotting out-of-distribution inputs no run is clear of all others in any of {len(columns)} sets."]
         return
     first = [Name(name) for name, count in wins.items() if count == most]
     end = f", clear of all others in {most} of {len(columns)} sets."
-    yield ["Best at spotting inputs from elsewhere is ", *_and(first), end]
+    yield ["Best at spotting out-of-distribution inputs is ", *_and(first), end]
 
 
 def _size(found: Comparison) -> Iterator[Sentence]:

@@ -1,4 +1,4 @@
-"""A figure of matplotlib as SVG that lives inside a page: it takes the page's colours and font, and shares no id."""
+"""A figure of matplotlib as SVG inside a page: it takes the page's colours and font, and shares no id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ import warnings
 from typing import Any
 
 from bnn import plots
-from bnn.report.palette import variable
+
+LIGHTER = 0.2  # how far colours move towards white in the dark theme
+
+# selectors as in report.css, where the other colours are
+STYLE = """:root {{ {light} }}
+@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}
+:root[data-theme="dark"] {{ {dark} }}
+@media print {{ :root, :root[data-theme], :root:not([data-theme="light"]) {{ {light} }} }}"""
+
+
+def variable(place: int) -> str:
+    """The name of the colour of the run in this place."""
+    return f"--series-{place}"
+
 
 # colour as drawn -> the page's variable; both themes define it
 COLORS = {plots.INK: "--ink", plots.FAINT: "--faint", plots.SURFACE: "--surface"} | {
@@ -60,3 +73,20 @@ def _themed(text: str) -> str:
     for color, name in COLORS.items():
         text = re.sub(re.escape(color), f"var({name})", text, flags=re.IGNORECASE)
     return text
+
+
+def palette_style() -> str:
+    """CSS that defines `--series-0`, `--series-1`, ...: the palette of `bnn.plots`, lighter on dark ground."""
+    light = " ".join(f"{variable(i)}: {color};" for i, color in enumerate(plots.PALETTE))
+    dark = " ".join(f"{variable(i)}: {lighter(color)};" for i, color in enumerate(plots.PALETTE))
+    return STYLE.format(light=light, dark=dark)
+
+
+def lighter(color: str) -> str:
+    """A colour moved towards white.
+
+    >>> lighter("#000000"), lighter("#ffffff"), lighter("#3264c8")
+    ('#333333', '#ffffff', '#5b83d3')
+    """
+    parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + LIGHTER * (255 - part)):02x}" for part in parts)

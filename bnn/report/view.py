@@ -14,13 +14,13 @@ from markupsafe import Markup, escape
 from bnn import plots
 from bnn.evaluation import Evaluation
 from bnn.evaluation.pieces import Corrupted
+from bnn.metrics.registry import metrics
 from bnn.report import numbers
 from bnn.report.comparison import Comparison, comparison
 from bnn.report.entry import Entry
-from bnn.report.picture import Picture, slug
-from bnn.report.pictures import figure_of, pictures
-from bnn.report.sections.corruptions import SHARES, TITLES
+from bnn.report.figures import figure_of, pictures
 from bnn.report.sections.examples import Strip, strips
+from bnn.report.sections.picture import Picture, slug
 from bnn.report.summary import Sentence, summary
 from bnn.report.svg import inline_svg
 
@@ -28,7 +28,7 @@ LARGE, SMALL = (3.5, 2.75), (2.7, 2.3)  # inches: their letters can be read on a
 SECTIONS = {  # id -> title, the question it answers
     "comparison": ("Comparison", "What does each run achieve, and at what size?"),
     "calibration": ("Calibration", "Do probabilities mean what they say?"),
-    "outside": ("Out of distribution", "Does the network notice inputs unlike those it was trained on?"),
+    "ood": ("Out of distribution", "Does the network notice inputs unlike those it was trained on?"),
     "corruptions": ("Corruptions", "What happens as images get worse?"),
     "selective": ("Selective prediction", "What is gained by leaving the least sure inputs to somebody else?"),
     "training": ("Training", "How did training go?"),
@@ -111,7 +111,7 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     for strip in strips(entries):
         shown.setdefault(strip.run, []).append(strip)
     recipes = [_recipe(entry) for entry in entries]
-    tables = {"outside": _detection(entries), "corruptions": _kinds(entries)}
+    tables = {"ood": _detection(entries), "corruptions": _kinds(entries)}
     there = {"comparison", "reproduce", *drawn, *(["examples"] if shown else [])}
     sections = [
         SectionView(f"{id}-{kind}", kind, title, question, drawn.get(kind, []), tables.get(kind, []))
@@ -163,14 +163,16 @@ def _command(one: Evaluation, file: str) -> str:
 
 def _detection(entries: Sequence[Entry]) -> list[TableView]:
     """Every score of every set, with intervals."""
-    metrics = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR at 95 % found"}
+    measured = metrics("detection")
     rows = [
-        [entry.name, name, score.replace("_", " ")] + [_interval(found.get(key)) for key in metrics]
+        [entry.name, name, score.replace("_", " ")] + [_interval(found.get(one.name)) for one in measured]
         for entry in entries
         for name, one in entry.evaluation.ood.items()
         for score, found in one.detection.items()
     ]
-    return [TableView("Every score, with 95 % intervals", ["run", "set", "score", *metrics.values()], rows)]
+    return [
+        TableView("Every score, with 95 % intervals", ["run", "set", "score", *(one.title for one in measured)], rows)
+    ]
 
 
 def _interval(found: Any) -> str:
@@ -186,15 +188,15 @@ def _kinds_of(entry: Entry) -> TableView:
     rows = {(row.kind, row.severity): row for row in entry.evaluation.corruptions}
     kinds = list(dict.fromkeys(kind for kind, _ in rows))
     severities = sorted({severity for _, severity in rows})
-    names = [TITLES.get(name, name) for name in entry.evaluation.corruptions[0].metrics]
+    task = entry.evaluation.task
+    names = [numbers.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
     title = f"{entry.name}, kind by kind: {', '.join(names)}"
     header = ["kind", *(f"severity {severity}" for severity in severities)]
-    cells = [[kind.replace("_", " "), *(_corrupted(rows.get((kind, s))) for s in severities)] for kind in kinds]
+    cells = [[kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s))) for s in severities)] for kind in kinds]
     return TableView(title, header, cells)
 
 
-def _corrupted(row: Corrupted | None) -> str:
+def _corrupted(task: str, row: Corrupted | None) -> str:
     if row is None:
         return "-"
-    metrics = row.metrics.items()
-    return " · ".join(numbers.percent(v.value) if k in SHARES else numbers.figures(v.value) for k, v in metrics)
+    return " · ".join(numbers.metric_text(task, name, found.value) for name, found in row.metrics.items())

@@ -1,14 +1,18 @@
 """Training: `fit`, recipes and presets, BatchNorm under draws. A loop of your own stays valid without any of it."""
 
+from typing import TYPE_CHECKING, Any
+
 from bnn._common.errors import DivergenceError
-from bnn.train.batchnorm import refresh_batchnorm_
-from bnn.train.execute import run_recipe
-from bnn.train.fitting import fit
-from bnn.train.history import History
-from bnn.train.outcome import Outcome, load_run
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
 from bnn.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from bnn.train.batchnorm import refresh_batchnorm_
+    from bnn.train.execute import run_recipe
+    from bnn.train.fitting import fit
+    from bnn.train.history import History
+    from bnn.train.outcome import Outcome, load_run
 
 __all__ = [
     "DivergenceError",
@@ -22,3 +26,25 @@ __all__ = [
     "refresh_batchnorm_",
     "run_recipe",
 ]
+
+# Where what needs torch lives; imported when it is first asked for, so that recipes and their flags need no torch.
+_LATER = {
+    "History": "bnn.train.history",
+    "Outcome": "bnn.train.outcome",
+    "fit": "bnn.train.fitting",
+    "load_run": "bnn.train.outcome",
+    "refresh_batchnorm_": "bnn.train.batchnorm",
+    "run_recipe": "bnn.train.execute",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'bnn.train' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

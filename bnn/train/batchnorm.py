@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch import nn
 
 from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import one_by_one
 from bnn._engine.inputs import check_network, number_of_inputs
 from bnn._engine.mode import same_mode_after
-from bnn.data.dataset import Data, Part
+from bnn.data.batches import training_inputs
+from bnn.data.forms import to_device
 from bnn.ensemble import Ensemble
-from bnn.train.batches import Place, source_of
 
 
 def refresh_batchnorm_(network: nn.Module, loader: Any, batches: int | None = None) -> int:
@@ -49,11 +48,11 @@ def refresh_batchnorm_(network: nn.Module, loader: Any, batches: int | None = No
     device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
     with torch.no_grad(), _estimating(network, norms):
         seen = 0
-        for x in _inputs(loader):
+        for x in training_inputs(loader):
             if batches is not None and seen == batches:
                 break
             for net in network.members if isinstance(network, Ensemble) else [network]:
-                one_by_one(net, [_moved(x, device)], [Draw.fresh(net, Call(net), inputs=number_of_inputs(x))])
+                one_by_one(net, [to_device(x, device)], [Draw.fresh(net, Call(net), inputs=number_of_inputs(x))])
             seen += 1
         if not seen:
             raise ValueError("the loader gave no batch, so there is nothing to estimate the statistics from")
@@ -86,29 +85,3 @@ def _estimating(network: nn.Module, norms: list[nn.modules.batchnorm._BatchNorm]
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
-
-
-def _inputs(loader: Any) -> Iterator[Any]:
-    """The inputs of each batch."""
-    pair = isinstance(loader, tuple) and len(loader) == 2 and not isinstance(loader[0], tuple | list)  # a list: batches
-    data_set = isinstance(loader, Dataset) and not isinstance(loader, Iterable)
-    if isinstance(loader, Data | Part) or pair or data_set:
-        for batch in source_of(loader, batch_size=100).epoch(Place(0, 0)):
-            yield batch.x
-        return
-    if isinstance(loader, Tensor) or not isinstance(loader, Iterable):
-        raise TypeError(f"loader must give batches, as a DataLoader or a list of tensors; got {type(loader).__name__}")
-    for batch in loader:
-        yield (
-            batch
-            if isinstance(batch, Tensor) or not isinstance(batch, tuple | list) or len(batch) < 2
-            else (batch[0] if len(batch) == 2 else tuple(batch[:-1]))
-        )
-
-
-def _moved(x: Any, device: torch.device) -> Any:
-    if isinstance(x, Tensor):
-        return x.to(device)
-    if isinstance(x, dict):
-        return {name: _moved(part, device) for name, part in x.items()}
-    return type(x)(_moved(part, device) for part in x) if isinstance(x, tuple | list) else x

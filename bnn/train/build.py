@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,33 +10,16 @@ from torch import nn
 
 from bnn._common.checks import check_size
 from bnn._common.text import nearest
+from bnn.data.dataset import Data
+from bnn.data.sources import source_of
 from bnn.nn.nets import CNN, FCN, make_network
 
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 
 
-def build_data(description: dict[str, Any]) -> Any:
-    """The data set that {"name" | "csv" | "folder" | "arrays": ..., option: value} describes."""
-    from bnn import data
-
-    readers = {"name": data.load, "csv": data.csv, "folder": data.folder, "arrays": data.arrays}
-    options = dict(description)
-    kind = next(kind for kind in readers if kind in options)
-    where = options.pop(kind)
-    read: Any = readers[kind]
-    if kind != "name":  # bnn.data.load checks its own
-        _check_options(kind, read, options)
-    return read(*(where if isinstance(where, list | tuple) else [where]), **options)
-
-
-def _check_options(kind: str, read: Any, options: dict[str, Any]) -> None:
-    """Raises ValueError for an option that the reader of the data does not have, or one that it needs."""
-    known = inspect.signature(read).parameters
-    for name in options:
-        if name not in known:
-            raise ValueError(f"data: {kind} has no option {name!r}{nearest(name, known)}; it has {list(known)[1:]}")
-    if kind == "csv" and "target" not in options:
-        raise ValueError('data: csv needs "target", the name of the column to predict')
+def build_data(description: dict[str, Any]) -> Data:
+    """The data set that {kind: where, option: value} describes; the kinds are the data sources."""
+    return source_of(description).read(description)
 
 
 def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features: int) -> nn.Module:

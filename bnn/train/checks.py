@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from bnn import likelihoods
 from bnn._engine.mode import evaluating
-from bnn.data.dataset import Data, Part
+from bnn.data.batches import Batches, InMemory
+from bnn.data.dataset import Data, Part, tensors_in
+from bnn.data.forms import to_device
 from bnn.prediction import draws
-from bnn.train.batches import InMemory, Source
 
 FEW = 2  # inputs to try the network on
 
 
-def checked(source: Source, net: nn.Module, likelihood: Any, data: Any, given: bool) -> tuple[Source, int | None]:
+def checked(source: Batches, net: nn.Module, likelihood: Any, data: Any, given: bool) -> tuple[Batches, int | None]:
     """The source with targets of the shape the likelihood wants, and the number of outputs; errors for what cannot go.
 
     Only data in memory are looked at: numbers that are not finite, labels the network has no output for, inputs it
@@ -31,7 +32,8 @@ def checked(source: Source, net: nn.Module, likelihood: Any, data: Any, given: b
         return source, None
     part = source.part
     assert part.y is not None
-    _check_finite("x", part.x)
+    for x in tensors_in(part.x):
+        _check_finite("x", x)
     _check_finite("y", part.y)
     if not given:
         _check_kind(part.y)
@@ -48,11 +50,10 @@ def fitting_targets(y: Tensor, output: Tensor, likelihood: Any) -> Tensor:
     """`y` with (N,) made (N, 1) for one real target, or (N, 1) made (N,) for class indices."""
     if output.ndim != 2:
         return y
-    real = isinstance(likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian)
-    targets = output.shape[1] // (1 if isinstance(likelihood, likelihoods.Gaussian) else 2)
-    if real and y.ndim == 1 and targets == 1:
+    found = likelihoods.about(likelihood)
+    if found.task == "regression" and y.ndim == 1 and output.shape[1] == found.outputs_per_target:
         return y[:, None]
-    indices = isinstance(likelihood, likelihoods.Categorical) and not y.is_floating_point()
+    indices = found.task == "classification" and not y.is_floating_point()
     return y[:, 0] if indices and y.ndim == 2 and y.shape[1] == 1 else y
 
 
@@ -84,8 +85,10 @@ def _tried(net: nn.Module, part: Part) -> Tensor | None:
     x = part.inputs(slice(0, FEW))
     try:
         with torch.no_grad(), evaluating(net):
-            outputs = draws(net, x if place is None else x.to(place.device), samples=0, generator=torch.Generator())
+            given = x if place is None else to_device(x, place.device)
+            outputs = draws(net, given, samples=0, generator=torch.Generator())
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        x = tensors_in(x)[0]
         differs = place is not None and x.dtype != place.dtype
         hint = f"; the network is {place.dtype}: use x.to({place.dtype})" if differs and place is not None else ""
         what = f"{x.dtype} of shape {tuple(x.shape[1:])} each"
@@ -94,16 +97,17 @@ def _tried(net: nn.Module, part: Part) -> Tensor | None:
 
 
 def _check_width(part: Part, output: Tensor, likelihood: Any, data: Any) -> None:
-    if not isinstance(likelihood, likelihoods.Categorical) or output.ndim < 2:
+    found = likelihoods.about(likelihood)
+    if found.task != "classification" or output.ndim < 2:
         return
-    width = output.shape[1]
+    width = output.shape[1] // found.outputs_per_target
     if isinstance(data, Data) and data.task == "classification" and width != len(data.classes):
         classes = f"{data.name} has {len(data.classes)} classes"
         raise ValueError(f"the network has {width} outputs, {classes}: change its last layer")
     assert part.y is not None
     if part.y.is_floating_point():
         return
-    counted = part.y[part.y != likelihood.ignore_index]
+    counted = part.y if found.ignore_index is None else part.y[part.y != found.ignore_index]
     if counted.numel() and (int(counted.min()) < 0 or int(counted.max()) >= width):
         raise ValueError(
             f"labels run from {int(counted.min())} to {int(counted.max())}, but the network has {width} outputs: "

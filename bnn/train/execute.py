@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn._common.atomic import write_atomically
 from bnn._common.errors import DivergenceError
+from bnn._common.seeds import derived, own_randomness, seed_everything
 from bnn._common.text import listed
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
@@ -29,7 +30,6 @@ from bnn.train.history import History
 from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
 from bnn.train.schedule import ADDED
-from bnn.train.seeds import derived, own_randomness, seed_everything
 
 LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "schedule.epochs", "schedule.patience")
@@ -50,8 +50,8 @@ def run_recipe(
     data = build_data(recipe.data) if data is None else data
     folder = None if out is None else os.fspath(out)
     _check_folder(folder, recipe)
-    likelihood = likelihoods.get(recipe.likelihood or ("categorical" if data.task == "classification" else "gaussian"))
-    outputs = data.out_features * (2 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 1)
+    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data)
     settings = {"likelihood": likelihood, **settings}
@@ -118,10 +118,9 @@ def _train_plain(
 
 
 def _shared(noises: list[Any]) -> Any:
-    """One likelihood for all members: their mean variance, where they have learned a noise each."""
-    if not isinstance(noises[0], likelihoods.Gaussian):
-        return noises[0]
-    return likelihoods.Gaussian(sd=sum(noise.sd().item() ** 2 for noise in noises) ** 0.5 / len(noises) ** 0.5)
+    """One likelihood for all members, where they have learned a noise each."""
+    first = noises[0]
+    return first.pooled(noises) if isinstance(first, likelihoods.Likelihood) else first
 
 
 def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:

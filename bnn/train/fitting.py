@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader
 
 from bnn import likelihoods
 from bnn._common.checks import check_positive, check_size
+from bnn._common.seeds import own_randomness
 from bnn._engine.inputs import check_network
+from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
-from bnn.train.batches import InMemory, Source, source_of
 from bnn.train.checks import checked
 from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
@@ -25,7 +26,6 @@ from bnn.train.outcome import Outcome
 from bnn.train.run import Run, Settings
 from bnn.train.sampling import sampling_of
 from bnn.train.schedule import Schedule
-from bnn.train.seeds import own_randomness
 
 
 def fit(
@@ -58,7 +58,8 @@ def fit(
 
     Args:
         net: a converted network, a plain one, or an `Ensemble`, whose members train together.
-        data: a `bnn.data.Data`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a `DataLoader`.
+        data: a `bnn.data.Data` or `Part`, a pair (x, y) of tensors or arrays, a torch `Dataset` of pairs, or a
+            `DataLoader`; x may be a tuple or dict of several inputs.
         likelihood: as for `bnn.ELBO`; None: "categorical" for classes (integer targets), else "gaussian", whose noise
             is learned: `history.likelihood` is what `bnn.predict` needs then. A `Dataset` or `DataLoader` does not say
             what its targets are, so there it is needed.
@@ -118,7 +119,7 @@ def fit(
             "persistent workers carry their random state from epoch to epoch, so a run that goes on could not repeat "
             "what they do: use a DataLoader with persistent_workers=False, or leave out= away"
         )
-    source = source_of(data, plan.batch_size, num_data, workers, least=_least(net, plan))
+    source = training_batches(data, plan.batch_size, num_data, workers, least=_least(net, plan))
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
     elbo = plan.objective_of(net, source.num_data, noise)
@@ -156,15 +157,15 @@ def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
     return Schedule.of(schedule.to_dict() | options)
 
 
-def _likelihood(likelihood: Any, data: Any, source: Source) -> Any:
+def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
     """The one asked for, or the one the targets suggest."""
     if likelihood is not None:
         return likelihood
     if isinstance(data, Data):
-        return "categorical" if data.task == "classification" else "gaussian"
+        return likelihoods.for_task(None, data.task)
     if isinstance(source, InMemory):
         assert source.part.y is not None
-        return "gaussian" if source.part.y.is_floating_point() else "categorical"
+        return likelihoods.for_task(None, "regression" if source.part.y.is_floating_point() else "classification")
     raise ValueError('a data set or loader does not say what its targets are: pass likelihood="categorical" or another')
 
 

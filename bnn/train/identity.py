@@ -8,14 +8,14 @@ from torch import Tensor
 
 from bnn._common.text import listed
 from bnn._conversion.record import Conversion
+from bnn.data.batches import Batches
 from bnn.files import FileFormatError, state_mismatch
 from bnn.objective import ELBO
-from bnn.train.batches import Source
 from bnn.train.folder import OTHER_FOLDER
 from bnn.train.schedule import Schedule
 
 
-def identity(elbo: ELBO, source: Source, schedule: Schedule, processes: int, sampling: str | None) -> dict[str, Any]:
+def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sampling: str | None) -> dict[str, Any]:
     """Everything that decides the course of a run, as JSON; its seed aside, which the checkpoint decides.
 
     Args:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from bnn import likelihoods
 from bnn._engine.mode import evaluating
-from bnn.data.dataset import Data
+from bnn.data.dataset import Data, Part
+from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
-from bnn.likelihoods.base import per_datum
+from bnn.likelihoods.base import predictive_nll
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.batches import FromDataset, InMemory, Source, inputs_and_targets, source_of
 from bnn.train.checks import fitting_targets
 from bnn.train.tally import Tally
 
@@ -44,34 +41,47 @@ class Monitor:
 
         The draws depend on `seed` alone. The network is left in the mode it was in.
         """
-        total, count, tally = 0.0, 0, Tally()
+        scores = Scores(self.likelihood)
         with torch.no_grad(), evaluating(network):
             for x, y in self._batches():
                 generator = torch.Generator().manual_seed(seed)  # the same draws for every batch
-                outputs = draws(network, _to(x, device), _samples(network, self.samples), generator)
-                y = _to(y, device)
-                y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
-                nll = self._nll(outputs, y)
-                total, count = total + float(nll.double().sum()), count + len(nll)
-                tally.add_outputs(self.likelihood, self._mean_output(outputs, y))
-        if not count:
+                outputs = draws(network, to_device(x, device), scoring_samples(network, self.samples), generator)
+                scores.add(outputs, to_device(y, device))
+        if not scores.count:
             raise ValueError("the validation data are empty")
-        quality = {name: value for name, value in tally.summary().items() if name in ("accuracy", "ece", "rmse")}
-        return {"nll": total / count, **quality}
+        return scores.summary()
 
-    def _nll(self, outputs: Tensor, y: Any) -> Tensor:
-        """(N,) or, for a likelihood that gives a mean only, (1,)."""
-        each = torch.stack([torch.atleast_1d(per_datum(self.likelihood(output, y))) for output in outputs])
-        return math.log(len(each)) - (-each.double()).logsumexp(0)
 
-    def _mean_output(self, outputs: Tensor, y: Any) -> list[tuple[Any, Any]]:
-        """One output that stands for the mean prediction."""
-        if isinstance(self.likelihood, likelihoods.Categorical):
-            probs = outputs.float().softmax(2).mean(0)
-            return [(probs.clamp(min=torch.finfo(probs.dtype).tiny).log(), y)]
-        if isinstance(self.likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian):
-            return [(outputs.mean(0), y)]
-        return []
+class Scores:
+    """Scores of held-out data as sums, so that batches and processes add up to what all data at once would give.
+
+    Args:
+        likelihood: that of training.
+    """
+
+    def __init__(self, likelihood: Any) -> None:
+        self.likelihood = likelihood
+        self.tally, self.nll, self.count = Tally(), 0.0, 0
+
+    def add(self, outputs: Tensor, y: Any) -> None:
+        """Adds the K outputs (K, N, ...) for targets y."""
+        y = fitting_targets(y, outputs[0], self.likelihood) if isinstance(y, Tensor) else y
+        nll = predictive_nll(self.likelihood, outputs, y)
+        self.nll, self.count = self.nll + float(nll.sum()), self.count + len(nll)
+        found = likelihoods.about(self.likelihood)
+        if found.task is not None and isinstance(y, Tensor):
+            self.tally.add_points(found, torch.stack([found.point(output) for output in outputs]).mean(0), y)
+
+    def values(self) -> Tensor:
+        """All sums as one tensor, which adds up over processes."""
+        return torch.cat([torch.tensor([self.nll, self.count], dtype=torch.double, device="cpu"), self.tally.values])
+
+    def summary(self, values: Tensor | None = None) -> dict[str, float]:
+        """NLL, and accuracy and ECE, or RMSE, from these sums or from `values` of several processes."""
+        nll, count, *_ = values = self.values() if values is None else values
+        tally = Tally()
+        tally.values = values[2:]
+        return {"nll": float(nll / count), **tally.quality()}
 
 
 def is_bayesian(network: nn.Module) -> bool:
@@ -79,7 +89,7 @@ def is_bayesian(network: nn.Module) -> bool:
     return isinstance(network, Ensemble) or any(isinstance(m, BayesianLayer) for m in network.modules())
 
 
-def _samples(network: nn.Module, samples: int) -> int | None:
+def scoring_samples(network: nn.Module, samples: int | None) -> int | None:
     """0 runs a plain network as it is; an ensemble of plain networks shows each member once."""
     plain = not any(isinstance(m, BayesianLayer) for m in network.modules())
     return (None if isinstance(network, Ensemble) else 0) if plain else samples
@@ -91,27 +101,7 @@ def _batches(data: Any) -> Any:
         data = data.validation if data.validation is not None else data.test
         if data is None:
             raise ValueError("the validation data have neither a validation nor a test part")
-    if isinstance(data, DataLoader):
-        return lambda: map(inputs_and_targets, data)
-    source = source_of(data, BATCH)
-    return lambda: _in_order(source)
-
-
-def _in_order(source: Source) -> Iterator[tuple[Any, Any]]:
-    if isinstance(source, InMemory):
-        part = source.part
-        for start in range(0, len(part), BATCH):
-            rows = slice(start, start + BATCH)
-            assert part.y is not None
-            yield part.inputs(rows), part.y[rows]
-        return
-    assert isinstance(source, FromDataset)
-    yield from map(inputs_and_targets, DataLoader(source.dataset, batch_size=BATCH))
-
-
-def _to(x: Any, device: torch.device) -> Any:
-    if isinstance(x, Tensor):
-        return x.to(device)
-    if isinstance(x, dict):
-        return {name: _to(part, device) for name, part in x.items()}
-    return tuple(_to(part, device) for part in x) if isinstance(x, tuple | list) else x
+    found = taken(data)
+    if isinstance(found, Part):
+        with_targets(found)
+    return lambda: batches_in_order(found, BATCH)

@@ -13,7 +13,7 @@ from bnn import likelihoods
 from bnn._common.atomic import write_atomically
 from bnn._common.errors import NetworkNeeded
 from bnn.data.dataset import Data, TargetScale
-from bnn.data.preparation import preparation
+from bnn.data.sources import preparation
 from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_, save
 from bnn.train.build import build_net
@@ -59,7 +59,7 @@ class Outcome:
         """As JSON, without the network."""
         return {
             "recipe": None if self.recipe is None else self.recipe.to_dict(),
-            "likelihood": _stored_likelihood(self.likelihood),
+            "likelihood": likelihoods.record(self.likelihood),
             "task": self.task,
             "in_shape": list(self.in_shape),
             "out_features": self.out_features,
@@ -113,7 +113,7 @@ def _read(path: str) -> tuple[dict[str, Any], Recipe | None]:
     recipe = None if stored["recipe"] is None else Recipe.from_dict(stored["recipe"])
     target = stored["target"]
     return {
-        "likelihood": _read_likelihood(stored["likelihood"]),
+        "likelihood": likelihoods.from_record(stored["likelihood"]),
         "task": stored["task"],
         "in_shape": tuple(stored["in_shape"]),
         "out_features": stored["out_features"],
@@ -122,23 +122,3 @@ def _read(path: str) -> tuple[dict[str, Any], Recipe | None]:
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
     }, recipe
-
-
-NAMES = {
-    likelihoods.Categorical: "categorical",
-    likelihoods.Bernoulli: "bernoulli",
-    likelihoods.Gaussian: "gaussian",
-    likelihoods.HeteroscedasticGaussian: "heteroscedastic",
-}
-
-
-def _stored_likelihood(likelihood: Any) -> dict[str, Any]:
-    """Its name, and its noise; a function of the user's own has neither."""
-    noise = likelihood.sd().item() if isinstance(likelihood, likelihoods.Gaussian) else None
-    return {"name": NAMES.get(type(likelihood)), "sd": noise}
-
-
-def _read_likelihood(stored: dict[str, Any]) -> Any:
-    if stored["name"] is None:
-        return None
-    return likelihoods.Gaussian(sd=stored["sd"]) if stored["name"] == "gaussian" else likelihoods.get(stored["name"])

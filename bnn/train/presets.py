@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bnn.train.recipe import PLAIN, Recipe
+from bnn._conversion.methods import METHODS, PLAIN
+from bnn.train.recipe import Recipe
 from bnn.train.schedule import Schedule
 
 NETS: dict[str, dict[str, Any]] = {
@@ -26,12 +27,13 @@ def presets() -> dict[str, Recipe]:
     ffg-w, ffg-u, ensemble-u; `paper/ablation-ffg-u`, `paper/ablation-ensemble-u`; `ours/...` for a trained network,
     from scratch, the compressed ensemble, and small ones on the digits that come with the package.
     """
-    paper = [_paper(data, net, method) for data in CLASSES for net in NETS for method in _METHODS]
+    paper = [_paper(data, net, method) for data in CLASSES for net in NETS for method in _PAPER]
     return {recipe.name: recipe for recipe in [*paper, *_ablation(), *_ours()]}
 
 
 def _paper(data: str, net: str, method: str) -> Recipe:
-    schedule, options, members, ours = _METHODS[method](data)
+    schedule, options, members, ours = _PAPER[method](data)
+    what, on = f"{METHODS[method].title}{_DETAILS.get(method, '')}", data.upper().replace("CIFAR", "CIFAR-")
     return Recipe(
         data={"name": data},
         net=NETS[net],
@@ -39,7 +41,7 @@ def _paper(data: str, net: str, method: str) -> Recipe:
         schedule=schedule,
         members=members,
         name=f"paper/{data}-{net}-{method}",
-        about=f"{_TITLES[method]} on {data.upper().replace('CIFAR', 'CIFAR-')}, {net}, as in the paper",
+        about=f"{what} on {on}, {net}, as in the paper",
         ours=tuple(ours),
     )
 
@@ -84,19 +86,17 @@ def _ensemble_u(data: str) -> Any:
     return schedule, method, 1, ["method.init_lamda", "schedule.split"]
 
 
-_METHODS: dict[str, Any] = {
+_PAPER: dict[str, Any] = {  # the paper's values for methods of the registry
     "deterministic": _deterministic,
     "ensemble-w": _ensemble_w,
     "ffg-w": _ffg_w,
     "ffg-u": _ffg_u,
     "ensemble-u": _ensemble_u,
 }
-_TITLES = {
-    "deterministic": "Deterministic-W",
-    "ensemble-w": "Ensemble-W, five independent networks,",
-    "ffg-w": "FFG-W",
-    "ffg-u": "FFG-U, M = 64,",
-    "ensemble-u": "Ensemble-U of 5, M = 64,",
+_DETAILS = {
+    "ensemble-w": " (Ensemble-W) of five networks",
+    "ffg-u": ", M = 64,",
+    "ensemble-u": " of 5, M = 64,",
 }
 
 
@@ -115,7 +115,7 @@ def _ablation() -> list[Recipe]:
 
 
 def _ours() -> list[Recipe]:
-    """What worked best in our measurements; every value is ours."""
+    """Our own runs; every value is ours."""
     fashion: dict[str, Any] = {
         "data": {"name": "fashion_mnist", "validation": 0.1},
         "net": {"name": "cnn", "channels": [32, 64, 64], "hidden": [256]},
@@ -128,38 +128,35 @@ def _ours() -> list[Recipe]:
 
 
 def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
+    """Every method with its own options, KL weight and rates; epochs, batches and the size of U are the preset's."""
     small = kind == "digits-"
-    M, epochs, fine = (16, 20, 10) if small else (24, 12, 4)
-    inducing: dict[str, Any] = {"inference": "inducing", "inducing_rows": M, "inducing_cols": M}
-    inducing |= {"sqrt_width_scaling": True, "init_lamda": 0.03, "max_lamda": 0.1, "max_sd_u": 0.1}
+    M, epochs, fine, inputs = (16, 20, 10, 1_167) if small else (24, 12, 4, 54_000)
     plain = Schedule(epochs=epochs, batch_size=64 if small else 100, lr=1e-3, cosine=True)
-    after = Schedule.of(plain.to_dict() | {"epochs": fine, "kl_weight": 0.1})
-    scratch = Schedule.of(
-        after.to_dict() | {"epochs": epochs + fine, "lr": 3e-3, "warmup": epochs // 2, "anneal": fine}
-    )
-    ensemble_u = {**inducing, "q_inducing": "ensemble", "ensemble_size": 5}
-    del ensemble_u["max_sd_u"]
-    every = Schedule.of(after.to_dict() | {"samples": 5})
-    ffg = {"inference": "ffg", "init_sd": 1e-3, "max_sd": 0.1, "prior_weight_sd": "neal"}
+
+    def converted(name: str, trained: bool = True, **more: Any) -> dict[str, Any]:
+        """A method, and the schedule that suits it after plain training, or from scratch."""
+        method = METHODS[name]
+        sizes = {} if method.size is None else {"inducing_rows": M, "inducing_cols": M}
+        own = {"kl_weight": method.kl_weight, "lr": method.rate(inputs, trained), "samples": method.members}
+        schedule = Schedule.of(plain.to_dict() | {"epochs": fine} | own | more)
+        parts = {"method": {"inference": name, **sizes}, "schedule": schedule}
+        return parts | ({"pretrain": plain} if trained else {})
+
     rows: list[tuple[str, str, dict[str, Any]]] = [
         ("deterministic", "a plain network", {"schedule": plain}),
         ("ensemble", "a deep ensemble of three plain networks", {"schedule": plain, "members": 3}),
+        ("ffg", "mean and sd per weight, from a trained network", converted("ffg-w")),
+        ("from-trained", "train, convert, a few more epochs", converted("ffg-u")),
         (
-            "ffg",
-            "mean and sd per weight, from a trained network",
-            {"method": ffg, "pretrain": plain, "schedule": after},
+            "from-scratch",
+            "inducing weights from the start",
+            converted("ffg-u", trained=False, epochs=epochs + fine, warmup=epochs // 2, anneal=fine),
         ),
-        (
-            "from-trained",
-            "train, convert, a few more epochs",
-            {"method": inducing, "pretrain": plain, "schedule": after},
-        ),
-        ("from-scratch", "inducing weights from the start", {"method": inducing, "schedule": scratch}),
-        ("ensemble-u", "one network, five members of U", {"method": ensemble_u, "pretrain": plain, "schedule": every}),
+        ("ensemble-u", "one network, five members of U", converted("ensemble-u")),
         (
             "compressed-ensemble",
             "three trained networks in fewer parameters than one",
-            {"method": inducing, "pretrain": plain, "schedule": after, "members": 3},
+            converted("ffg-u") | {"members": METHODS["compressed-ensemble"].networks},
         ),
     ]
     return [Recipe(**on, **parts, name=f"ours/{kind}{name}", about=about, ours=("all",)) for name, about, parts in rows]

@@ -7,20 +7,22 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from bnn._common.checks import check_bool, check_positive, check_size
 from bnn._common.extras import need
+from bnn._common.options import described
 from bnn._common.text import nearest
-from bnn.nn.base import families
-from bnn.train.schedule import Schedule
+from bnn._conversion.methods import METHODS, PLAIN, conversions, find
+from bnn.data.sources import SOURCES, source_of
+from bnn.train.schedule import MORE, USUAL, Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PLAIN = "deterministic"
-DATA_KINDS = ("name", "csv", "folder", "arrays")  # the key that says what kind of data it is
+DATA, NETWORK, RUN = "The data", "Network and method", "The run"  # groups of flags
+_GLOBAL = '{"inducing_rows": 8, "inducing_cols": 8}'
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Recipe:
             {"arrays": file, ...}, with the options of `bnn.data.load`, `csv`, `folder`, `arrays`.
         net: {"name": "fcn", "hidden": [...]}, {"name": "cnn", "channels": [...], "hidden": [...]} or
             {"name": "resnet18", ...} with the options of `bnn.nn.nets.make_network`; the data set its ends.
-        method: {"inference": "deterministic"}, or what `bnn.bayesianize_` takes, as a configuration file of it.
+        method: {"inference": "deterministic"}, or what `bnn.bayesianize_` takes, as a configuration file of it: a
+            family or a method with options, or one per layer.
         schedule: of the main training.
         pretrain: of the plain training before; None leaves it out.
         weights: a file of `bnn.save` with a plain network (or an ensemble of `members`) to start from.
@@ -50,29 +53,47 @@ class Recipe:
         ours: dotted names of values that the paper does not give, as "schedule.batch_size".
     """
 
-    data: dict[str, Any]
-    net: dict[str, Any]
-    method: dict[str, Any] = field(default_factory=lambda: {"inference": PLAIN})
-    schedule: Schedule = field(default_factory=Schedule)
-    pretrain: Schedule | None = None
-    weights: str | None = None
-    members: int = 1
-    together: bool = False
-    kl_weights: tuple[float, ...] = ()
-    global_inducing: dict[str, Any] | None = None
-    likelihood: str | None = None
-    seed: int = 0
-    name: str = "run"
-    about: str = ""
-    ours: tuple[str, ...] = ()
+    data: dict[str, Any] = described(
+        "A CSV file, a folder of images, an .npz file, or a named set, as digits.", panel=DATA, typed=str
+    )
+    net: dict[str, Any] = described(
+        "fcn, cnn, resnet18, ...; by default fcn for tables, cnn for images.", panel=NETWORK, typed=str
+    )
+    method: dict[str, Any] = described(
+        f"{', '.join(METHODS)}. [ffg-u]", default_factory=lambda: {"inference": PLAIN}, panel=NETWORK, typed=str
+    )
+    schedule: Schedule = described("", default_factory=Schedule, flag=None)  # whose fields are flags
+    pretrain: Schedule | None = described(
+        "First train a plain network so long; 0: do not.",
+        default=None,
+        flag="--pretrain-epochs",
+        panel=USUAL,
+        typed=int,
+        least=0,
+        bayesian=True,
+    )
+    weights: str | None = described("Start from a network that bnn.save wrote.", default=None, panel=USUAL)
+    members: int = described("Members of ensemble-u, or number of networks.", default=1, panel=NETWORK, least=1)
+    together: bool = described("Train the networks of an ensemble on the same batches.", default=False, panel=MORE)
+    kl_weights: tuple[float, ...] = described(
+        "Weights of the KL to try, as 1,0.1: validation NLL chooses.", default=(), panel=MORE, example="1,0.1"
+    )
+    global_inducing: dict[str, Any] | None = described(
+        f"Global inducing weights, as {_GLOBAL}.", default=None, panel=NETWORK, example=_GLOBAL
+    )
+    likelihood: str | None = described(
+        "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
+    )
+    seed: int = described("Of everything random. [0]", default=0, panel=RUN, least=0)
+    name: str = described("What the recipe is called.", default="run", panel=RUN)
+    about: str = described("What it is, in a sentence.", default="", panel=RUN)
+    ours: tuple[str, ...] = described("", default=(), flag=None)
 
     def __post_init__(self) -> None:
         for part in ("data", "net", "method"):
             if not isinstance(getattr(self, part), dict):
                 raise ValueError(f"{part} must be an object, as {_EXAMPLES[part]}; got {getattr(self, part)!r}")
-        kinds = [kind for kind in DATA_KINDS if kind in self.data]
-        if len(kinds) != 1:
-            raise ValueError(f"data must have one of {', '.join(DATA_KINDS)}, as {_EXAMPLES['data']}; got {self.data}")
+        source_of(self.data)
         if not isinstance(self.net.get("name"), str):
             raise ValueError(f"net must have a name, as {_EXAMPLES['net']}; got {self.net}")
         self._check_method()
@@ -87,9 +108,8 @@ class Recipe:
 
     def _check_method(self) -> None:
         inference = self.method.get("inference")
-        known = [PLAIN, *families()]
-        if isinstance(inference, str) and inference.lower() not in known:
-            raise ValueError(f"unknown inference {inference!r}{nearest(inference, known)}; expected one of {known}")
+        if isinstance(inference, str):
+            _check_inference(inference)
         if not isinstance(inference, str | Mapping):
             raise ValueError(f"method must have an inference, as {_EXAMPLES['method']}; got {self.method}")
         if inference == PLAIN and len(self.method) > 1:
@@ -167,6 +187,22 @@ _EXAMPLES = {
 }
 
 
+def _check_inference(typed: str) -> None:
+    """Raises ValueError unless it is "deterministic", a family, or a method that converts one network."""
+    found = find(typed)
+    if found is not None and found.networks > 1:
+        single = next(one for one in METHODS.values() if (one.family, one.networks) == (found.family, 1))
+        raise ValueError(
+            f"{found.name!r} is {found.about}: in a recipe, members={found.networks} with the method {single.name!r}"
+        )
+    if found is None:
+        from bnn.nn.base import families  # somebody's own: those of the library are names of methods, too
+
+        known = [PLAIN, *families(), *conversions()]
+        if typed.lower() not in known:
+            raise ValueError(f"unknown inference {typed!r}{nearest(typed, known)}; expected one of {known}")
+
+
 def _check_names(values: Mapping[str, Any]) -> None:
     known = [one.name for one in fields(Recipe)]
     for name in values:
@@ -180,7 +216,7 @@ def _from_here(values: Any, folder: str) -> Any:
         return values
     beside = dict(values)
     data = dict(beside["data"]) if isinstance(beside.get("data"), dict) else {}
-    for kind in ("csv", "folder", "arrays", "test"):
+    for kind in (*(one.kind for one in SOURCES.values() if one.path), "test"):
         if isinstance(data.get(kind), str) and os.path.exists(os.path.join(folder, data[kind])):
             data[kind] = os.path.join(folder, data[kind])
     if isinstance(beside.get("weights"), str) and os.path.exists(os.path.join(folder, beside["weights"])):

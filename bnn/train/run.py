@@ -11,13 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from bnn._common.errors import DivergenceError
+from bnn._common.seeds import derived, seed_everything
 from bnn._engine.fold import Statistics
 from bnn._engine.mode import same_mode_after
+from bnn.data.batches import Batch, Batches, Place
 from bnn.ensemble import Ensemble
 from bnn.files import save
+from bnn.functional.gaussian import KLError
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
-from bnn.train.batches import Batch, Place, Source
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.best import Best
 from bnn.train.devices import agreed, same_everywhere_, summed
@@ -29,7 +31,6 @@ from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.sampling import StepSampling, sampling_of
 from bnn.train.schedule import Schedule
-from bnn.train.seeds import derived, seed_everything
 from bnn.train.tally import Tally
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
@@ -76,7 +77,7 @@ class Run:
         self,
         fabric: Any,
         elbo: ELBO,
-        source: Source,
+        source: Batches,
         schedule: Schedule,
         monitor: Monitor | None,
         seed: int,
@@ -149,7 +150,7 @@ class Run:
                 self._check_finite(loss, "the loss", parts)
             self.fabric.backward(loss)
             self._check_finite(self._clip(), "the gradient", parts)
-        except (DivergenceError, FactorisationError) as error:
+        except (DivergenceError, FactorisationError, KLError) as error:
             statistics.restore_()  # NaN inputs are in those of BatchNorm already
             if isinstance(error, DivergenceError):
                 raise

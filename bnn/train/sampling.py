@@ -10,7 +10,6 @@ from torch import nn
 
 from bnn.prediction import layers_with_sampling
 
-SAMPLINGS = ["auto", "weight", "local"]
 DEFAULT = "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position by itself"
 
 

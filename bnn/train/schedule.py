@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from torch import nn, optim
-
 from bnn._common.checks import check_bool, check_choice, check_positive, check_size
-from bnn.nn.options import Options
-from bnn.objective import ELBO
-from bnn.parameters import parameter_groups
-from bnn.train.sampling import SAMPLINGS
+from bnn._common.options import Options, described
 
 if TYPE_CHECKING:
+    from torch import nn, optim
     from typing_extensions import Self
 
+    from bnn.objective import ELBO
+
+USUAL, MORE = "Training", "More about training"  # groups of flags: most people look for the first
 OPTIMISERS = ["adam", "sgd"]
+SAMPLINGS = ["auto", "weight", "local"]
 ELSEWHERE = {"learning_rate": "lr", "optimizer": "optimiser", "num_epochs": "epochs", "grad_clip": "clip"}
 EXTENDABLE = ["epochs", "patience"]  # what may differ when a run goes on: more epochs, another patience
 ADDED = ["sampling"]  # what old checkpoints do not hold: it may be said now
@@ -32,27 +32,59 @@ class Schedule(Options):
     `cosine`; `scale_rate` and `u_rate` are the factors of `bnn.parameter_groups` on top.
     """
 
-    epochs: int = 10
-    batch_size: int = 100  # inputs per step, all processes together (at least 2 each with BatchNorm); the paper's value
-    optimiser: str = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9  # of SGD
-    weight_decay: float = 0.0  # for plain networks: a posterior has its prior
-    milestones: tuple[int, ...] = ()  # epochs after which the rate is multiplied by `decay`
-    decay: float = 0.1
-    cosine: bool = False
-    samples: int = 1  # draws per step; ensemble_size trains every member of Ensemble-U on every batch
-    split: bool = False  # each draw sees its share of the batch
-    sampling: str | None = None  # what a draw guarantees in a step, as the layers' option; None: what trains fastest
-    kl_weight: float = 1.0
-    warmup: float = 0  # epochs without the KL
-    anneal: float = 0  # epochs over which it then grows to kl_weight
-    function_space: bool = False
-    scale_rate: float | None = 10.0  # rate of sds and lamda relative to lr; None: one rate for every parameter
-    u_rate: float = 1.0  # rate of u relative to lr times the size of u
-    clip: float | None = None  # largest norm of the gradient
-    patience: int | None = None  # epochs without a better validation NLL until training stops
-    refresh_batchnorm: bool = True  # re-estimate BatchNorm statistics under posterior draws when training ends
+    epochs: int = described("Epochs; by default by the size of the data.", default=10, panel=USUAL, least=1)
+    batch_size: int = described(  # the paper's value; all processes together, at least 2 each with BatchNorm
+        "Inputs per step.", default=100, panel=USUAL, least=1
+    )
+    optimiser: str = described("adam or sgd.", default="adam")
+    lr: float = described("Learning rate.", default=1e-3, panel=USUAL)
+    momentum: float = described("Of sgd.", default=0.9, least=0)
+    weight_decay: float = described("For plain networks: a posterior has its prior.", default=0.0, least=0)
+    milestones: tuple[int, ...] = described(
+        "Epochs after which the rate is multiplied by the decay, as 60,120.", default=(), panel=USUAL, example="60,120"
+    )
+    decay: float = described("Factor of the rate at each milestone. [0.1]", default=0.1)
+    cosine: bool = described("Let the rate fall to 0 along a cosine.", default=False)
+    samples: int = described(  # ensemble_size trains every member of Ensemble-U on every batch
+        "Posterior draws per step.", default=1, panel=USUAL, least=1, bayesian=True
+    )
+    split: bool = described("Each draw sees its share of the batch.", default=False, bayesian=True)
+    sampling: str | None = described(
+        "What a draw guarantees in a step: auto, weight or local; by default what trains fastest.",
+        default=None,
+        bayesian=True,
+    )
+    kl_weight: float = described("Weight of the KL.", default=1.0, panel=USUAL, least=0, bayesian=True)
+    warmup: float = described(
+        "Epochs of maximum likelihood at the start.",
+        default=0,
+        flag="--ml-epochs",
+        panel=USUAL,
+        least=0,
+        bayesian=True,
+    )
+    anneal: float = described(
+        "Epochs over which the KL then grows.",
+        default=0,
+        flag="--annealing-epochs",
+        panel=USUAL,
+        least=0,
+        bayesian=True,
+    )
+    function_space: bool = described(
+        "The paper's function-space bound instead of the ELBO.", default=False, bayesian=True
+    )
+    scale_rate: float | None = described(  # None: one rate for every parameter
+        "Rate of sds and lamda, relative to the learning rate. [10]", default=10.0
+    )
+    u_rate: float = described("Rate of U, relative to the learning rate times the size of U. [1]", default=1.0)
+    clip: float | None = described("Largest norm of the gradient.", default=None)
+    patience: int | None = described(
+        "Stop after so many epochs without a better validation NLL.", default=None, panel=USUAL, least=1
+    )
+    refresh_batchnorm: bool = described(
+        "Re-estimate BatchNorm statistics under posterior draws when training ends.", default=True
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", _milestones(self.milestones))
@@ -88,6 +120,10 @@ class Schedule(Options):
 
     def optimiser_of(self, network: nn.Module) -> optim.Optimizer:
         """The optimiser, each group with its rate at the start of training as `initial_lr`."""
+        from torch import optim
+
+        from bnn.parameters import parameter_groups
+
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         if not trained:
             raise ValueError("no parameter of this network trains: nothing to optimise")
@@ -102,6 +138,8 @@ class Schedule(Options):
 
     def objective_of(self, network: nn.Module, num_data: int, likelihood: Any) -> ELBO:
         """The objective: draws per step, and how the KL is weighted."""
+        from bnn.objective import ELBO
+
         return ELBO(
             network,
             num_data,

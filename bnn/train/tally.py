@@ -30,37 +30,41 @@ class Tally:
 
     def add_outputs(self, likelihood: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Adds what the network said about targets: [(output, target), ...], one pair per draw."""
+        found = likelihoods.about(likelihood)
         for output, target in pairs:
-            if not isinstance(output, Tensor) or not isinstance(target, Tensor):
-                continue
-            self.values[4:] += _seen(likelihood, output.detach(), target.detach()).cpu()
+            if found.task is not None and isinstance(output, Tensor) and isinstance(target, Tensor):
+                self.add_points(found, found.point(output.detach()), target.detach())
+
+    def add_points(self, likelihood: likelihoods.Likelihood, point: Tensor, target: Tensor) -> None:
+        """Adds predictions, as `Likelihood.point` gives them, of targets."""
+        added = torch.zeros(2 + 3 * BINS, dtype=torch.double, device=point.device)
+        if likelihood.task == "classification" and not target.is_floating_point():
+            _add_hits_(added, point, target, likelihood.ignore_index)
+        elif likelihood.task == "regression":
+            added[0], added[1] = target.numel(), (point - target).double().square().sum()
+        self.values[4:] += added.cpu()
 
     def summary(self) -> dict[str, float]:
         """Means over the epoch: data, kl_u, kl_lamda; accuracy and ece, or rmse, where they have a meaning."""
-        steps, targets = float(self.values[0]), float(self.values[4])
-        means = {name: float(self.values[1 + i]) / max(steps, 1) for i, name in enumerate(PARTS)}
+        steps = max(float(self.values[0]), 1)
+        return {name: float(self.values[1 + i]) / steps for i, name in enumerate(PARTS)} | self.quality()
+
+    def quality(self) -> dict[str, float]:
+        """Accuracy and ece, or rmse, where they have a meaning."""
+        targets = float(self.values[4])
         count, confidence, hits = self.values[6:].view(3, BINS)
         if count.sum() > 0:
-            means["accuracy"] = float(hits.sum() / count.sum())
-            means["ece"] = float((confidence - hits).abs().sum() / count.sum())
-        elif targets:
-            means["rmse"] = float(self.values[5] / targets) ** 0.5
-        return means
+            ece = float((confidence - hits).abs().sum() / count.sum())
+            return {"accuracy": float(hits.sum() / count.sum()), "ece": ece}
+        return {"rmse": float(self.values[5] / targets) ** 0.5} if targets else {}
 
 
-def _seen(likelihood: Any, output: Tensor, target: Tensor) -> Tensor:
-    """What a batch adds to `values[4:]`."""
-    added = torch.zeros(2 + 3 * BINS, dtype=torch.double, device=output.device)
-    if isinstance(likelihood, likelihoods.Categorical) and not target.is_floating_point():
-        confidence, guess = output.float().softmax(1).max(1)
-        counted = target != likelihood.ignore_index
-        p, hit = confidence[counted].double(), (guess == target)[counted].double()
-        bins = (p * BINS).ceil().long().clamp(1, BINS) - 1  # (lo, hi]
-        rows = added[2:].view(3, BINS)
-        for row, weight in zip(rows, (torch.ones_like(p), p, hit), strict=True):
-            row.index_add_(0, bins, weight)
-        added[0] = len(p)
-    elif isinstance(likelihood, likelihoods.Gaussian | likelihoods.HeteroscedasticGaussian):
-        mean = output if isinstance(likelihood, likelihoods.Gaussian) else likelihood.split(output)[0]
-        added[0], added[1] = target.numel(), (mean - target).double().square().sum()
-    return added
+def _add_hits_(added: Tensor, probs: Tensor, target: Tensor, ignored: int | None) -> None:
+    """Adds counts, confidences and hits of class probabilities (N, C, ...), in place."""
+    confidence, guess = probs.max(1)
+    counted = torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
+    p, hit = confidence[counted].double(), (guess == target)[counted].double()
+    bins = (p * BINS).ceil().long().clamp(1, BINS) - 1  # (lo, hi]
+    for row, weight in zip(added[2:].view(3, BINS), (torch.ones_like(p), p, hit), strict=True):
+        row.index_add_(0, bins, weight)
+    added[0] = len(p)

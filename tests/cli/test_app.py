@@ -25,7 +25,7 @@ from bnn.cli.app import app, run
 from bnn.train import DivergenceError
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-EVERY = ("demo", "train", "presets", "evaluate", "predict", "report", "count", "bench")
+EVERY = ("demo", "train", "presets", "methods", "evaluate", "predict", "report", "count", "bench")
 
 
 def examples(command: Any) -> list[str]:

@@ -18,9 +18,9 @@ from bnn import prediction
 from bnn._common import timing
 from bnn.cli import bench as command
 from bnn.cli.app import run
-from bnn.cli.networks import contestants as module
-from bnn.cli.networks.contestants import METHODS, USUAL, contestants, twins
+from bnn.cli.networks.contestants import USUAL, contestants, known, twins
 from bnn.nn.families import inducing
+from bnn.nn.families.fcg import FCG
 from bnn.nn.families.ffg import FFG
 from bnn.nn.families.inducing import InducingBase
 from bnn.nn.nets import FCN
@@ -75,7 +75,7 @@ def test_the_papers_way_builds_every_weight_and_factorises_in_every_pass(monkeyp
         assert built == [(6, 4), (3, 6)] * 3 * again
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "paper"])
+@pytest.mark.parametrize("method", [name for name in known() if name != "paper"])
 def test_the_others_are_predictions_with_k_draws(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     seen: list[Any] = []
     real = prediction.predict
@@ -96,19 +96,18 @@ def test_the_others_are_predictions_with_k_draws(monkeypatch: pytest.MonkeyPatch
 def test_what_the_twins_are() -> None:
     plain = FCN([4, 6, 3])
     before = [parameter.clone() for parameter in plain.parameters()]
-    nets = twins(plain, list(METHODS), 2, 3)
+    nets = twins(plain, list(known()), 2, 3)
     layers = {method: [m for m in net.modules() if isinstance(m, InducingBase)] for method, net in nets.items()}
     assert {method: layers[method][0].options.sampling for method in layers if layers[method]} == {
         "ffg-u": "auto",
         "ffg-u-local": "local",
         "ffg-u-weight": "weight",
-        "ffg-u-lamda-0": "auto",
-        "ensemble-u": "auto",
         "paper": "weight",
+        **dict.fromkeys(("matrix-u", "fcg-u", "ensemble-u", "ffg-u-lamda-0"), "auto"),
     }
     for method, found in layers.items():
-        if method == "ffg-w":
-            assert sum(isinstance(m, FFG) for m in nets[method].modules()) == 2
+        if method in ("ffg-w", "fcg-w"):
+            assert sum(isinstance(m, FFG | FCG) for m in nets[method].modules()) == 2
             continue
         assert [(len(layer.z_row), len(layer.z_col)) for layer in found] == [(2, 3), (2, 3)]
         assert (found[0].lamda() is None) == (method == "ffg-u-lamda-0")
@@ -175,7 +174,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert "time of 2 draws batch 1 batch 3" in lines
     assert "plain network 1 (1 s) 1 (1 s)" in lines
     for name in USUAL:
-        assert f"{METHODS[name][0]} 1.00 (1.00-1.00) 1.00 (1.00-1.00)" in lines
+        assert f"{known()[name][0]} 1.00 (1.00-1.00) 1.00 (1.00-1.00)" in lines
     assert "1 is 2 passes of the plain network; in brackets the range over 1 rounds." in lines
     assert any("Compare ratios of one run only" in line for line in lines)
     assert captured.err == "timing 28 turns\n"  # 7 contestants, 2 batches, a round and one to warm up
@@ -205,7 +204,7 @@ def test_the_seed_decides_networks_and_inputs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(module, "contestants", lambda plain, nets, x, *_: seen.append(plain(x)) or {"plain": int})  # type: ignore[func-returns-value]
+    monkeypatch.setattr(command, "contestants", lambda plain, nets, x, *_: seen.append(plain(x)) or {"plain": int})  # type: ignore[func-returns-value]
     monkeypatch.setattr(timing, "perf_counter", iter(range(100)).__next__)
     for seed in ("1", "1", "2"):
         benched(capsys, "--seed", seed, "--batch", "4")
@@ -264,7 +263,7 @@ MISTAKES = [
 def test_mistakes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str], message: str
 ) -> None:
-    monkeypatch.setattr(module, "twins", lambda *_: pytest.fail("it began before it was checked"))
+    monkeypatch.setattr(command, "twins", lambda *_: pytest.fail("it began before it was checked"))
     assert run(["bench", *args]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -281,9 +280,9 @@ def test_too_large_for_memory_is_a_mistake_and_other_errors_are_not(
 
         return contestants
 
-    monkeypatch.setattr(module, "contestants", failing("DefaultCPUAllocator: can't allocate memory"))
+    monkeypatch.setattr(command, "contestants", failing("DefaultCPUAllocator: can't allocate memory"))
     assert run(["bench", *SMALL]) == 2
     assert "does not fit in memory: use a smaller --batch" in capsys.readouterr().err
-    monkeypatch.setattr(module, "contestants", failing("a bug of ours"))
+    monkeypatch.setattr(command, "contestants", failing("a bug of ours"))
     with pytest.raises(RuntimeError, match="a bug of ours"):
         run(["bench", *SMALL])

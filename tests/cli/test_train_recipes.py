@@ -12,10 +12,10 @@ import pytest
 from train_data import arrays, flowers, photos, prices
 
 import bnn
-from bnn.cli.training import methods, sources
-from bnn.cli.training.describe import describe
+from bnn._conversion.methods import METHODS
+from bnn.cli.training import sources
+from bnn.cli.training.describe import describe, rehearse
 from bnn.cli.training.flags import Flags
-from bnn.cli.training.rehearsal import rehearse
 from bnn.train import Recipe, presets
 
 FFG_U: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_the_default_takes_fewer_parameters_than_the_plain_network(tmp_path: Pat
         Flags(data=str(photos(tmp_path))),
     ):
         for method in ("ffg-u", "matrix-u", "ensemble-u", "fcg-u"):
-            found = describe(Flags.of(vars(flags) | {"method": method}))
+            found = describe(flags.but(method=method))
             size = rehearse(found.recipe, found.data)
             assert size.parameters < size.plain, (flags.data, method)
             assert size.plain == sum(p.numel() for p in plain(found.recipe, found.data).parameters())
@@ -137,10 +137,10 @@ NET = {"data": "digits", "net": "fcn", "hidden": "20,18"}
     ("typed", "method", "more"),
     [
         ("deterministic", {"inference": "deterministic"}, {}),
-        ("FFG_W", {"inference": "ffg"} | methods.METHODS["ffg-w"].options, {}),
-        ("ffg", {"inference": "ffg"} | methods.METHODS["ffg-w"].options, {}),
-        ("fcg-w", {"inference": "fcg"} | methods.METHODS["fcg-w"].options, {}),
-        ("fcg", {"inference": "fcg"} | methods.METHODS["fcg-w"].options, {}),
+        ("FFG_W", {"inference": "ffg"} | METHODS["ffg-w"].options, {}),
+        ("ffg", {"inference": "ffg"} | METHODS["ffg-w"].options, {}),
+        ("fcg-w", {"inference": "fcg"} | METHODS["fcg-w"].options, {}),
+        ("fcg", {"inference": "fcg"} | METHODS["fcg-w"].options, {}),
         ("ensemble-w", {"inference": "deterministic"}, {"members": 5}),
     ],
 )
@@ -202,7 +202,7 @@ def test_sizes_and_caps_by_flags() -> None:
     ("flags", "expected"),
     [
         ({"epochs": 7}, {"epochs": 7}),
-        ({"epochs": 9, "ml_epochs": 3.0, "annealing_epochs": 2.0}, {"epochs": 9, "warmup": 3, "anneal": 2, "lr": 0.02}),
+        ({"epochs": 9, "warmup": 3.0, "anneal": 2.0}, {"epochs": 9, "warmup": 3, "anneal": 2, "lr": 0.02}),
         ({"lr": 0.5, "batch_size": 9, "samples": 3, "kl_weight": 0.2}, {"lr": 0.5, "batch_size": 9, "samples": 3}),
         ({"milestones": "6,12"}, {"milestones": (6, 12), "cosine": False}),
         ({"patience": 4}, {"patience": 4}),
@@ -216,16 +216,16 @@ def test_flags_of_the_schedule(flags: dict[str, Any], expected: dict[str, Any]) 
 
 
 def test_training_plain_first() -> None:
-    found = recipe(**NET, pretrain_epochs=4)
+    found = recipe(**NET, pretrain=4)
     plain = recipe(**NET, method="deterministic").schedule
     assert found.pretrain == type(plain).of(plain.to_dict() | {"epochs": 4, "patience": 5})
-    usual, scratch = recipe(**NET), recipe(**NET, pretrain_epochs=0)
+    usual, scratch = recipe(**NET), recipe(**NET, pretrain=0)
     assert usual.pretrain == plain
     assert scratch.pretrain is None
     assert (usual.schedule.lr, scratch.schedule.lr) == (0.005, 0.02)
     assert recipe(**NET, epochs=3).pretrain == type(plain).of(plain.to_dict() | {"epochs": 6, "patience": 5})
     assert recipe(**NET, validation=0.0).pretrain == type(plain).of(plain.to_dict() | {"patience": None, "epochs": 15})
-    for flags in ({"ml_epochs": 3.0}, {"annealing_epochs": 3.0}):  # the paper's way
+    for flags in ({"warmup": 3.0}, {"anneal": 3.0}):  # the paper's way
         assert recipe(**NET, **flags).pretrain is None
 
 
@@ -263,7 +263,7 @@ def test_a_preset_alone_is_the_preset(name: str) -> None:
 
 def test_flags_on_top_of_a_preset() -> None:
     before = presets()["ours/digits-from-trained"]
-    found = recipe(preset=before.name, epochs=3, pretrain_epochs=2, rows=5, seed=4, lr=0.1, hidden="40")
+    found = recipe(preset=before.name, epochs=3, pretrain=2, rows=5, seed=4, lr=0.1, hidden="40")
     assert found == before.but(
         schedule={"epochs": 3, "lr": 0.1},
         pretrain={"epochs": 2},
@@ -274,7 +274,7 @@ def test_flags_on_top_of_a_preset() -> None:
     assert recipe(preset=before.name, settings=("data.first=50",)).data == before.data | {"first": 50}
     assert recipe(preset=before.name, settings=("kl_weights=[1.0, 0.1]",)).kl_weights == (1.0, 0.1)
     assert recipe(preset=before.name, settings=("method.prior_sd=2",)).method == before.method | {"prior_sd": 2}
-    assert recipe(preset=before.name, pretrain_epochs=0).pretrain is None
+    assert recipe(preset=before.name, pretrain=0).pretrain is None
     assert recipe(preset=before.name, validation=0.2).data == before.data | {"validation": 0.2}
     other = recipe(preset=before.name, net="fcn")
     assert other.net == {"name": "fcn"}
@@ -311,7 +311,7 @@ def test_flags_on_top_of_a_file(tmp_path: Path) -> None:
     assert changed.method["inference"] == "ffg"
 
 
-@pytest.mark.parametrize("method", list(methods.METHODS))
+@pytest.mark.parametrize("method", list(METHODS))
 def test_a_recipe_by_flags_is_a_recipe_by_file(method: str, tmp_path: Path) -> None:
     found = describe(Flags(data=str(flowers(tmp_path)), target="kind", method=method, hidden="6", epochs=3))
     (tmp_path / "recipe.json").write_text(json.dumps(found.recipe.to_dict()))

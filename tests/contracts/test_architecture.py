@@ -17,16 +17,17 @@ import bnn
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "bnn"
 
-# cli -> train, report, ... -> data, plots -> the verbs -> _conversion -> nn, likelihoods, metrics -> ... -> _common
+# each room may import from its own level and from those before it
 ROOMS = [
     ["_common"],
+    ["data"],
     ["functional"],
     ["distributions"],
     ["_engine"],
     ["nn", "likelihoods", "metrics", "calibration"],
     ["_conversion"],
     [],  # the verbs: every other module of the package
-    ["data", "plots"],
+    ["plots"],
     ["train", "report", "evaluation"],
     ["estimators", "lightning"],
     ["cli", "__main__"],
@@ -84,11 +85,11 @@ def test_imports_point_one_way() -> None:
 
 def test_helpers_import_no_torch() -> None:
     """Messages, checks and records serve the command line, too, which shows its help without torch."""
-    timing = "bnn._common.timing"  # waits for devices
-    assert {
-        name: others(name) for name in below("_common") if name != timing and others(name) - {"rich", "filelock"}
-    } == {}
-    assert others(timing) == {"torch"}
+    about_torch = {"bnn._common.timing", "bnn._common.seeds"}  # wait for its devices, seed its generators
+    small = {"rich", "filelock", "typing_extensions"}
+    found = {name: others(name) - small for name in below("_common") if name not in about_torch}
+    assert {name: packages for name, packages in found.items() if packages} == {"bnn._common.options": {"numpy"}}
+    assert {name for name in below("_common") if "torch" in others(name)} == about_torch
     assert {name for name in below("_common") if not ours(name) <= set(below("_common"))} == set()
 
 
@@ -124,7 +125,7 @@ def of_the_engine(name: str) -> set[str]:
 
 
 def test_the_engine_knows_no_layer() -> None:
-    known = {*below("_engine"), *below("functional")}
+    known = {*below("_engine"), *below("functional"), *below("_common")}
     assert {name: found for name in below("_engine") if (found := ours(name) - known)} == {}
     assert {name: found for name in below("_engine") if (found := others(name) - {"torch"})} == {}
 
@@ -264,12 +265,13 @@ from bnn.cli.app import run
 found = [[args, run(args), sorted(sys.modules)] for args in json.loads(sys.argv[1])]
 print(json.dumps(found))
 """
-COMMANDS = ["demo", "train", "presets", "evaluate", "predict", "report", "count", "bench"]
+COMMANDS = ["demo", "train", "presets", "methods", "evaluate", "predict", "report", "count", "bench"]
 SLOW = {"torch", "numpy", "safetensors", "scipy", "matplotlib", "lightning", "sklearn", "jinja2", "PIL"}
 
 
-def test_help_and_mistyped_commands_load_nothing_slow() -> None:
+def test_help_lists_and_mistyped_commands_load_nothing_slow() -> None:
     helped = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)]
+    helped += [["presets"], ["presets", "ours/", "--json"], ["methods"], ["methods", "ffg-u"], ["methods", "--json"]]
     mistyped = [[], ["nonsense"], *([name, "--no-such-option"] for name in COMMANDS)]
     for args, code, loaded in in_a_new_process(COMMAND, json.dumps(helped + mistyped)):
         assert not SLOW & set(loaded), args

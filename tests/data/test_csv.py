@@ -16,8 +16,8 @@ import torch
 import bnn
 from bnn.data import csv, preparation
 from bnn.data.split import split
+from bnn.data.tables.preparation import TablePreparation
 from bnn.data.tables.rows_csv import read_csv
-from bnn.data.tables.table import TablePreparation
 
 
 def write(folder: pathlib.Path, text: str, name: str = "table.csv") -> pathlib.Path:

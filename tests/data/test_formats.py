@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
-import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import lanepack_encoder
 import numpy as np
 import pytest
 import scipy.io
@@ -17,16 +15,9 @@ from made_sets import cifar_bytes, idx_bytes, pixels, write_idx, write_npz, writ
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from bnn.data.named_sets import lanepack
-from bnn.data.named_sets.formats import Stack, check, read_cifar, read_idx, read_svhn, read_zip
-from bnn.data.named_sets.packed import read_npz
+from bnn.data.named_sets.formats import Stack, check, read_cifar, read_idx, read_npz, read_svhn, read_zip
 
 LABELS = np.array([3, 0, 9, 1], np.uint8)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BNN_CACHE", str(tmp_path / "cache"))
 
 
 def packed(data: bytes) -> bytes:
@@ -154,12 +145,6 @@ def test_pictures_in_a_zip_and_in_npz(tmp_path: Path) -> None:
     assert len(read_zip([tmp_path / "a.zip"], 2, pattern="val/{}.png").images) == 2
     with pytest.raises(ValueError, match=r"a\.zip.*has no test/0"):
         read_zip([tmp_path / "a.zip"], pattern="test/{}")
-    offsets = np.cumsum([0, *map(len, files)])
-    path = write_npz(tmp_path / "a.npz", jpeg=np.frombuffer(b"".join(files), np.uint8), offsets=offsets)
-    assert_array_equal(read_npz([path], 2).images, images[:2].transpose(0, 3, 1, 2))
-    write_npz(path, jpeg=np.frombuffer(b"".join(files), np.uint8), offsets=offsets + 1)
-    with pytest.raises(ValueError, match=r"a\.npz.*offsets"):
-        read_npz([path])
 
 
 @pytest.mark.parametrize("first", [None, 2])
@@ -204,50 +189,3 @@ def test_damaged_npz(tmp_path: Path) -> None:
 def test_labels_that_do_not_fit(stack: Stack, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check(stack, Path("f.npz"), classes=10, groups=3)
-
-
-def test_decoded_groups_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = pixels(5, 4, 4, 3)
-    path = write_npz(tmp_path / "a.npz", **lanepack_encoder.encode(images, lanes=2), labels=LABELS[[0, 1, 2, 3, 0]])
-    expected, decoded, group = images.transpose(0, 3, 1, 2), [], lanepack.decode_group
-    monkeypatch.setattr(lanepack, "decode_group", lambda file, index: decoded.append(index) or group(file, index))
-    assert_array_equal(read_npz([path], 1).images, expected[:1])
-    assert decoded == [0]
-    stack = read_npz([path])
-    assert_array_equal(stack.images, expected)
-    assert stack.images.flags.writeable
-    assert decoded == [0, 1, 2]
-    moved = path.rename(tmp_path / "cache" / "a.npz")
-    assert_array_equal(read_npz([moved], 3).images, expected[:3])
-    assert decoded == [0, 1, 2]  # by content: where the file lies, and its date, do not matter
-    assert not list((tmp_path / "cache").rglob("*.tmp"))
-
-
-def test_a_damaged_or_foreign_decoded_group_is_decoded_again(tmp_path: Path) -> None:
-    images = pixels(2, 4, 4, 3)
-    path = write_npz(tmp_path / "a.npz", **lanepack_encoder.encode(images, lanes=2))
-    read_npz([path])
-    (kept,) = (tmp_path / "cache" / "decoded").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-5])
-    assert_array_equal(read_npz([path]).images, images.transpose(0, 3, 1, 2))
-    np.save(kept, pixels(1, 3, 4, 4))
-    assert_array_equal(read_npz([path]).images, images.transpose(0, 3, 1, 2))
-    other = write_npz(tmp_path / "a.npz", **lanepack_encoder.encode(255 - images, lanes=2))
-    assert_array_equal(read_npz([other]).images, 255 - images.transpose(0, 3, 1, 2))
-
-
-def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BNN_CACHE", str(written(tmp_path / "file", b"")))
-    images = pixels(2, 4, 4, 3)
-    path = write_npz(tmp_path / "a.npz", **lanepack_encoder.encode(images, lanes=2))
-    with pytest.warns(UserWarning, match="could not be kept.*BNN_CACHE"):
-        stack = read_npz([path])
-    assert_array_equal(stack.images, images.transpose(0, 3, 1, 2))
-
-
-def test_damaged_lanepack_names_the_file_and_keeps_nothing(tmp_path: Path) -> None:
-    packed = lanepack_encoder.encode(pixels(2, 4, 4, 3), lanes=2)
-    path = write_npz(tmp_path / "a.npz", **packed | {"states": packed["states"] + 1})
-    with warnings.catch_warnings(), pytest.raises(ValueError, match=r"a\.npz is damaged"):
-        read_npz([path])
-    assert not (tmp_path / "cache" / "decoded").exists()

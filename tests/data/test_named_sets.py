@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lanepack_encoder
 import numpy as np
 import pytest
 import scipy.io
@@ -18,7 +17,7 @@ from made_sets import cifar_bytes, pixels, write_grey, write_idx, write_npz, wri
 
 import bnn.data
 from bnn.data import Augment
-from bnn.data.named_sets import classes, images, published, sources
+from bnn.data.named_sets import catalogue, store
 from bnn.data.scaling import ImageScaling
 
 
@@ -69,7 +68,7 @@ def test_options_of_every_set() -> None:
 
 def test_digits_need_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BNN_DATA")
-    monkeypatch.setattr(sources, "folders", lambda: pytest.fail("digits come with the package"))
+    monkeypatch.setattr(store, "folders", lambda: pytest.fail("digits come with the package"))
     assert len(bnn.data.load("digits").train) == 1297
 
 
@@ -167,15 +166,13 @@ def test_cifar10_from_the_archive_and_its_augmentation(folder: Path) -> None:
     assert data.preparation == ImageScaling((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
-def test_cifar10_packed(folder: Path) -> None:
+def test_cifar10_as_plain_arrays(folder: Path) -> None:
     for part, seed in ("train", 0), ("test", 1):
         made = pixels(3, 8, 8, 3, seed=seed)
-        packed = lanepack_encoder.encode(made, lanes=2)
-        write_npz(folder / f"cifar10_{part}.npz", **packed, labels=np.arange(3, dtype=np.uint8))
-    for _ in range(2):  # decoded, then kept
-        data = bnn.data.load("cifar10")
-        assert data.test is not None
-        assert torch.equal(data.test.x, torch.from_numpy(pixels(3, 8, 8, 3, seed=1)).permute(0, 3, 1, 2))
+        write_npz(folder / f"cifar10_{part}.npz", images=made, labels=np.arange(3, dtype=np.uint8))
+    data = bnn.data.load("cifar10")
+    assert data.test is not None
+    assert torch.equal(data.test.x, torch.from_numpy(pixels(3, 8, 8, 3, seed=1)).permute(0, 3, 1, 2))
 
 
 def test_cifars_pickle_is_not_read(folder: Path) -> None:
@@ -198,10 +195,10 @@ def test_cifar100_fine_and_coarse(folder: Path) -> None:
 
 
 def test_classes_have_names_of_their_own() -> None:
-    for one in images.IMAGE_SETS.values():
+    for one in catalogue.IMAGE_SETS.values():
         assert len(set(one.classes)) == len(one.classes)
         assert len(one.classes) in ((0,) if one.name == "tiny_imagenet" else (10, 100))
-    assert list(classes.CIFAR100) == sorted(classes.CIFAR100)  # the official order
+    assert list(catalogue.CIFAR100) == sorted(catalogue.CIFAR100)  # the official order
 
 
 def test_svhn_is_cropped_but_not_flipped(folder: Path) -> None:
@@ -267,8 +264,8 @@ def test_a_download_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     paths = write_idx(tmp_path / "site", "train", made, labels)
     paths += write_idx(tmp_path / "site", "t10k", other, labels[::-1].copy())
     sums = tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
-    official = functools.partial(published.idx, site=(tmp_path / "site").as_uri(), sums=sums)
-    monkeypatch.setitem(images.IMAGE_SETS, "mnist", replace(images.IMAGE_SETS["mnist"], official=official))
+    official = functools.partial(catalogue.idx, site=(tmp_path / "site").as_uri(), sums=sums)
+    monkeypatch.setitem(catalogue.IMAGE_SETS, "mnist", replace(catalogue.IMAGE_SETS["mnist"], official=official))
     with pytest.raises(FileNotFoundError, match="pass download=True"):
         bnn.data.load("mnist")
     assert torch.equal(bnn.data.load("mnist", download=True).train.x[:, 0], torch.from_numpy(made))
@@ -277,10 +274,10 @@ def test_a_download_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_published_addresses_have_checksums_and_come_first() -> None:
-    offered = {one.name for one in images.IMAGE_SETS.values() if any(form.remotes for form in one.forms("test"))}
+    offered = {one.name for one in catalogue.IMAGE_SETS.values() if any(form.remotes for form in one.forms("test"))}
     assert offered == {"mnist", "fashion_mnist", "kmnist", "cifar10", "cifar100", "svhn", "tiny_imagenet"}
-    for one in images.IMAGE_SETS.values():
-        for part in images.PARTS:
+    for one in catalogue.IMAGE_SETS.values():
+        for part in catalogue.PARTS:
             for form in one.forms(part):
                 assert len(form.remotes) in (0, len(form.files))
                 for remote, file in zip(form.remotes, form.files, strict=False):
@@ -305,7 +302,7 @@ def test_ood_takes_the_shape_and_scaling_of_the_other_set(folder: Path) -> None:
 def test_ood_resizes_and_averages_as_pillow_and_numpy_do(folder: Path) -> None:
     from PIL import Image
 
-    from bnn.data.named_sets.outside import resized, with_channels
+    from bnn.data.ood_sets import resized, with_channels
 
     colour = pixels(2, 3, 64, 64)
     small = resized(torch.from_numpy(colour), (32, 32)).numpy()

@@ -1,198 +1,176 @@
-"""Where files are looked for, and downloads: from a server on this machine that also misbehaves."""
+"""The registry of data sources: what is declared is true, joining is checked, and the example of the docs works."""
 
 from __future__ import annotations
 
-import hashlib
-import http.server
-import socket
-import threading
+import csv
+import inspect
+import json
+import pathlib
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
-from made_sets import written
+import torch
 
-from bnn.data.named_sets import download, sources
-from bnn.data.named_sets.download import Remote, fetch
-from bnn.data.named_sets.sources import Form, find, folders, locate
+import bnn
+from bnn.cli import app
+from bnn.data import preparation, source
+from bnn.data.sources import FLAGS, SOURCES, Source, found, register, source_at, source_of
+from bnn.train import Recipe, load_run
 
-CONTENT = bytes(range(256)) * 4000  # more than one block
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """/good and /changed give a file, /short half of it, /late nothing for a while; nothing else is there."""
-
-    def do_GET(self) -> None:
-        if self.path == "/late":
-            self.server.answers.wait(10)  # type: ignore[attr-defined]
-            return
-        if self.path not in ("/good", "/changed", "/short"):
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        body = {"/good": CONTENT, "/changed": CONTENT[::-1], "/short": CONTENT[: len(CONTENT) // 2]}
-        self.wfile.write(body[self.path])
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("no_proxy", "*")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.answers = threading.Event()  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.answers.set()  # type: ignore[attr-defined]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def _same_sources() -> Iterator[None]:
+    before = dict(SOURCES)
+    yield
+    SOURCES.clear()
+    SOURCES.update(before)
 
 
-@pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BNN_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("BNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("BNN_DOWNLOAD", raising=False)
+@pytest.mark.parametrize("kind", list(SOURCES))
+def test_what_is_declared_is_true(kind: str) -> None:
+    one = SOURCES[kind]
+    parameters = inspect.signature(found(one.reader)).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        assert {FLAGS[flag] for flag in one.flags} | set(one.needs) <= set(parameters)
+    assert {name: found(type_).kind for name, type_ in one.preparations.items()} == {n: n for n in one.preparations}
+    assert one.complete is None or callable(found(one.complete))
+    assert not one.path or getattr(bnn.data, kind) is found(one.reader)
 
 
-def form(*files: str, remotes: tuple[Remote, ...] = ()) -> Form:
-    return Form(lambda paths, first: paths, files, remotes)
+DECLARATIONS = """
+import sys, types
+package = types.ModuleType("bnn")  # in place of the one whose names need torch
+package.__path__ = [sys.argv[1]]
+sys.modules["bnn"] = package
+from bnn.data.sources import SOURCES, source_of
+assert source_of({"csv": "a.csv"}).endings == (".csv", ".tsv")
+print(sorted({"torch", "numpy"} & set(sys.modules)))
+"""
 
 
-def test_folders_and_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folders() == [tmp_path / "data", tmp_path / "cache"]
-    monkeypatch.setenv("BNN_DATA", f"{tmp_path / 'a'}{sources.os.pathsep}{tmp_path / 'b'}")
-    monkeypatch.delenv("BNN_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert folders() == [tmp_path / "a", tmp_path / "b", tmp_path / "xdg" / "bayesianize"]
-    monkeypatch.delenv("BNN_DATA")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert folders() == [tmp_path / ".cache" / "bayesianize"]
+def test_declarations_import_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DECLARATIONS, str(ROOT / "bnn")], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-def test_a_folder_wins_over_a_form(tmp_path: Path) -> None:
-    best, second = form("best"), form("second")
-    written(tmp_path / "cache" / "best", b"")
-    found = find([best, second])
-    assert found == (best, [tmp_path / "cache" / "best"])
-    written(tmp_path / "data" / "second", b"")
-    assert find([best, second]) == (second, [tmp_path / "data" / "second"])
-    written(tmp_path / "data" / "best", b"")
-    assert find([best, second]) == (best, [tmp_path / "data" / "best"])
+def test_sources_by_description_and_by_path(tmp_path: pathlib.Path) -> None:
+    assert source_of({"folder": "x", "size": 32}) is SOURCES["folder"]
+    for description in ({}, {"size": 32}, {"csv": "a.csv", "name": "digits"}):
+        with pytest.raises(ValueError, match="data must have one of name, csv, folder, arrays"):
+            source_of(description)
+    assert source_at(str(tmp_path)) is SOURCES["folder"]
+    assert source_at("A.TSV") is SOURCES["csv"]
+    assert source_at("a.txt") is None
 
 
-def test_all_files_of_a_form_must_be_there(tmp_path: Path) -> None:
-    written(tmp_path / "data" / "images", b"")
-    written(tmp_path / "cache" / "labels", b"")
-    assert find([form("images", "labels")]) is None
-    written(tmp_path / "data" / "labels", b"")
-    assert find([form("images", "labels")]) is not None
-    (tmp_path / "data" / "folder").mkdir()
-    assert find([form("folder")]) is None
+class Prepared:
+    kind = "prepared"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Prepared:
+        return cls()
 
 
-def test_names_with_a_star(tmp_path: Path) -> None:
-    written(tmp_path / "data" / "svhn_first20.npz", b"")
-    written(tmp_path / "data" / "svhn_first10.npz", b"")
-    found = find([form("svhn_first*.npz")])
-    assert found is not None
-    assert found[1] == [tmp_path / "data" / "svhn_first10.npz"]
+@pytest.mark.usefixtures("_same_sources")
+def test_a_source_joins_by_one_declaration(tmp_path: pathlib.Path) -> None:
+    @source("rows", "a file of rows", endings=(".rows",), flags=("validation",), preparation=Prepared)
+    def rows(path: str, *, validation: float = 0.1, width: int = 2) -> Any:
+        return path, validation, width
 
-
-def test_missing_files_are_listed_with_what_to_do(tmp_path: Path) -> None:
-    remote = Remote("http://example.org/sets/b.gz", SHA256)
-    forms = [form("a.npz"), form("set/b.gz", remotes=(remote,))]
-    with pytest.raises(FileNotFoundError) as caught:
-        locate("the train part of set", forms, hint="look again")
-    text = str(caught.value)
-    for expected in (str(tmp_path / "data"), str(tmp_path / "cache"), "a.npz", "set/b.gz", "download=True"):
-        assert expected in text
-    assert "http://example.org/sets" in text
-    assert "look again" in text
-    assert "BNN_DATA is not set" not in text
-
-
-def test_without_an_address_there_is_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BNN_DATA")
-    with pytest.raises(FileNotFoundError, match=r"\(BNN_DATA is not set\)(?s:.*)no download with a known checksum"):
-        locate("it", [form("a.npz")], download=True)
-
-
-def test_download(site: str, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    fetch(Remote(f"{site}/good", SHA256), path)
-    assert path.read_bytes() == CONTENT
-    assert [one.name for one in path.parent.iterdir()] == ["file"]
+    assert Recipe({"rows": "a.rows"}, {"name": "fcn"}).data == {"rows": "a.rows"}
+    assert bnn.train.build.build_data({"rows": "a.rows", "width": 5}) == ("a.rows", 0.1, 5)
+    assert bnn.data.rows is rows  # type: ignore[attr-defined]
+    assert isinstance(preparation({"kind": "prepared"}), Prepared)
+    with pytest.raises(ValueError, match=r"data: rows has no option 'widht' \(did you mean 'width'\?\)"):
+        source_of({"rows": "a.rows"}).read({"rows": "a.rows", "widht": 5})
+    (tmp_path / "here.rows").touch()
+    (tmp_path / "recipe.json").write_text(json.dumps({"data": {"rows": "here.rows"}, "net": {"name": "fcn"}}))
+    assert Recipe.from_file(tmp_path / "recipe.json").data == {"rows": str(tmp_path / "here.rows")}
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "message"),
+    ("fields", "message"),
     [
-        ("changed", ValueError, "has SHA-256 [0-9a-f]{64}, expected [0-9a-f]{64}"),
-        ("short", ConnectionError, "ended after 512,000 of 1,024,000 bytes"),
-        ("missing", ConnectionError, "could not download.*404"),
+        ({"kind": "csv"}, "data source 'csv': this kind is taken by 'csv', a CSV file"),
+        ({"endings": (".tsv",)}, r"data source 'new': \.tsv is taken by 'csv', a CSV file"),
+        ({"folders": True}, "data source 'new': folders is taken by 'folder', a folder of images"),
+        ({"preparations": {"table": Prepared}}, "'csv' has another preparation 'table'"),
+        ({"kind": "json lines"}, "a kind of data is one word, as 'csv'; got 'json lines'"),
+        ({"endings": ("jsonl",)}, r"an ending is written as '\.csv', in lower case; got 'jsonl'"),
+        ({"flags": ("targets",)}, r"unknown flag 'targets' \(did you mean 'target'\?\); there are \['target', "),
     ],
 )
-def test_a_bad_download_leaves_nothing(
-    site: str, tmp_path: Path, name: str, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        fetch(Remote(f"{site}/{name}", SHA256), tmp_path / "new" / "file")
-    assert list((tmp_path / "new").iterdir()) == []
+def test_a_source_that_cannot_join(fields: dict[str, Any], message: str) -> None:
+    before = dict(SOURCES)
+    with pytest.raises(ValueError, match=message):
+        register(Source(**{"kind": "new", "title": "new data", "reader": "bnn.data:new"} | fields))
+    assert before == SOURCES
 
 
-def test_a_server_that_does_not_answer(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.1)
-    with pytest.raises(ConnectionError, match=r"could not download.*timed out"):
-        fetch(Remote(f"{site}/late", SHA256), tmp_path / "file")
+def test_a_preparation_that_cannot_be_stored_cannot_join() -> None:
+    with pytest.raises(TypeError, match=r"a preparation has kind, to_dict and from_dict; .* has no kind"):
+        source("new", "new data", preparation=object)
 
 
-def test_no_server_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(ConnectionError, match="by hand"):
-        fetch(Remote(f"http://127.0.0.1:{port}/good", SHA256), tmp_path / "file")
+@pytest.fixture
+def example(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, _same_sources: None) -> dict[str, Any]:
+    """What the section about data sources in docs/extending.md defines and does, in a folder of its own."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    section = page[page.index("## A data source") :].split("\n## ", 1)[0]
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec("from dataclasses import dataclass", namespace)  # of the page's first block
+    for block in re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL):
+        exec(compile(block, "extending.md", "exec", dont_inherit=True), namespace)
+    return namespace
 
 
-def test_downloads_only_when_allowed_and_only_once(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = form("set/good", remotes=(Remote(f"{site}/good", SHA256),))
-    with pytest.raises(FileNotFoundError, match="download=True"):
-        locate("it", [one])
-    monkeypatch.setenv("BNN_DOWNLOAD", "0")
-    with pytest.raises(FileNotFoundError, match="download=True"):
-        locate("it", [one])
-    monkeypatch.setenv("BNN_DOWNLOAD", "1")
-    assert locate("it", [one])[1] == [tmp_path / "cache" / "set" / "good"]
-    monkeypatch.setattr(sources, "fetch", lambda *_: pytest.fail("it is there already"))
-    assert locate("it", [one], download=True)[1] == [tmp_path / "cache" / "set" / "good"]
+def test_the_example_trains_and_predicts_on_the_command_line(example: dict[str, Any]) -> None:
+    """The answers are those of Python, from the stored preparation."""
+    run = load_run("runs/flowers")
+    assert run.recipe is not None
+    assert run.recipe.data == {"json_lines": "flowers.jsonl", "validation": 0.1, "target": "kind"}
+    assert isinstance(run.preparation, example["JsonLinesPreparation"])
+    data = bnn.data.json_lines("flowers.jsonl", "kind")  # type: ignore[attr-defined]
+    assert run.preparation == data.preparation
+    assert (data.classes, len(data.train), len(data.validation), len(data.test)) == (("rose", "tulip"), 56, 8, 16)
+    with open("answers.csv", newline="") as file:
+        answers = list(csv.DictReader(file))
+    assert [one["input"] for one in answers[:2]] == ["row 0", "row 1"]
+    x = run.preparation("flowers.jsonl")
+    assert torch.equal(x[:1], run.preparation(example["objects_in"]("flowers.jsonl")[:1]))
+    probs = bnn.predict(run.net, x, generator=torch.Generator().manual_seed(0)).probs
+    assert [one["class"] for one in answers] == [data.classes[i] for i in probs.argmax(1).tolist()]
+    assert len(answers) == 80
 
 
-def test_a_download_that_was_half_done_goes_on(site: str, tmp_path: Path) -> None:
-    done = written(tmp_path / "cache" / "set" / "missing", b"here already")  # the server has no such file
-    remotes = (Remote(f"{site}/missing", SHA256), Remote(f"{site}/good", SHA256))
-    _, paths = locate("it", [form("set/missing", "set/good", remotes=remotes)], download=True)
-    assert paths == [done, done.with_name("good")]
-    assert [path.read_bytes() for path in paths] == [b"here already", CONTENT]
-
-
-def test_without_rich_there_is_no_bar(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(module: str, extra: str) -> None:
-        raise ImportError(module)
-
-    monkeypatch.setattr(download, "need", missing)
-    fetch(Remote(f"{site}/good", SHA256), tmp_path / "file")
-    assert (tmp_path / "file").read_bytes() == CONTENT
-
-
-def test_a_checksum_must_be_one() -> None:
-    with pytest.raises(ValueError, match="64 lower-case hexadecimal digits"):
-        Remote("http://example.org/a", "abc")
+def test_mistakes_with_the_example_are_told(example: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in [
+        (
+            ["train", "--data", "flowers.jsonl"],
+            "flowers.jsonl is a file of JSON lines, which needs the name",
+        ),
+        (["train", "--data", "flowers.jsonl"], "value to predict: give --target"),
+        (["train", "--data", "flowers.jsonl", "--target", "kind", "--drop", "x"], "--drop is for a CSV file; "),
+        (["train", "--data", "notes.txt"], "expected a .csv, .tsv, .npz or .jsonl file, or a folder of images"),
+        (["predict", "runs/flowers", "flower.jsonl"], "did you mean 'flowers.jsonl'?"),
+        (["predict", "runs/flowers", "notes.txt"], "notes.txt: Expecting value"),
+        (["predict", "runs/flowers", "other.jsonl"], "other.jsonl: width"),
+        (["predict", "runs/flowers", "flowers.jsonl", "--keep", "kind"], "--keep kind names a column of a CSV file"),
+    ]:
+        pathlib.Path("notes.txt").write_text("none\n")
+        pathlib.Path("other.jsonl").write_text('{"size": 3}\n')
+        capsys.readouterr()
+        assert app.run(words) == 2
+        assert message in capsys.readouterr().err

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Independent, Laplace, MultivariateNormal, Normal, kl_divergence
+from torch.distributions import Distribution, Independent, Laplace, MultivariateNormal, Normal, kl_divergence
 from torch.nn.functional import softplus
 
 from bnn.distributions import MatrixNormal
@@ -18,6 +19,15 @@ from bnn.distributions.matrix_normal import kron
 EVENTS = [(1, 1), (3, 2), (2, 4), (1, 5)]
 # batch shapes of loc, row_scale_tril and col_scale_tril
 BATCHES = [((), (), ()), ((4,), (4,), (4,)), ((4,), (), ()), ((), (4,), ()), ((), (), (4,)), ((5, 1), (4,), (1, 1))]
+
+
+@pytest.fixture(autouse=True)
+def validated() -> Iterator[None]:
+    """torch.compile, in another test, switches the checks of all distributions off."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(True)
+    yield
+    Distribution.set_default_validate_args(before)
 
 
 def tril(raw: Tensor) -> Tensor:

@@ -352,6 +352,7 @@ def data_dependent(net: Any, x: Tensor) -> Tensor:
 
 def test_a_network_that_cannot_be_folded_runs_in_a_loop() -> None:
     net, x = noisy(Net(data_dependent, **linears())), torch.randn(5, 4).double()
+    bnn.set_sampling_(net, "weight")  # one function per draw, however often a layer runs
     seeded = lambda: torch.Generator().manual_seed(1)  # noqa: E731
     with pytest.warns(FoldingWarning, match="one after the other") as caught:
         single = bnn.draws(net, x, samples=K, generator=seeded())

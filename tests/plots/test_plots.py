@@ -111,7 +111,7 @@ def test_score_histogram() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"outside": [0, 0, 0]}, "nothing to draw: counts of 'elsewhere'"),
+        ({"outside": [0, 0, 0]}, "nothing to draw: counts of 'out of distribution'"),
         ({"inside": []}, "edges must be one more than counts"),
         ({"edges": [0, 1, 1, 2]}, "finite and rising"),
         ({"edges": [0, 1, 2, NAN]}, "finite and rising"),

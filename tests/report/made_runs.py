@@ -57,8 +57,8 @@ def examples(pictures: bool = True, target: bool = True) -> Examples:
     return Examples(sure, unsure)
 
 
-def outside(auroc: float, shown: bool = True) -> OOD:
-    """A set of inputs from elsewhere."""
+def out_of(auroc: float, shown: bool = True) -> OOD:
+    """A set of out-of-distribution inputs."""
     detection = {"entropy": {"auroc": around(auroc), "aupr": around(0.8), "fpr95": around(0.3)}}
     if not shown:
         return OOD(50, Uncertainty(1.0, 0.7, 0.3), detection)
@@ -108,7 +108,7 @@ def full(**changes: Any) -> Evaluation:
     """Class predictions of which everything is known."""
     nan = float("nan")
     everything: dict[str, Any] = {
-        "ood": {"elsewhere": outside(0.9)},
+        "ood": {"letters": out_of(0.9)},
         "corruptions": corrupted(),
         "selective": Selective((0.25, 0.5, 1.0), (1.0, 0.99, 0.95)),
         "reliability": Reliability((nan, 0.6, 0.95), (nan, 0.5, 0.97), (0.0, 0.1, 0.9)),

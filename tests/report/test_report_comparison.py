@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_runs import around, bare, full, outside, real
+from made_runs import around, bare, full, out_of, real
 
 from bnn.evaluation import Size, Time
 from bnn.metrics.bootstrap import Interval
@@ -62,11 +62,11 @@ def test_one_run_alone_is_best_of_nothing() -> None:
 
 
 def test_a_run_that_was_not_measured_has_no_mark_and_no_number() -> None:
-    found = comparison([Entry("a", full()), Entry("b", bare()), Entry("c", full(ood={"elsewhere": outside(0.99)}))])
-    column = found.column("auroc:elsewhere")
+    found = comparison([Entry("a", full()), Entry("b", bare()), Entry("c", full(ood={"letters": out_of(0.99)}))])
+    column = found.column("auroc:letters")
     assert column is not None
     assert [(cell.value, cell.mark) for cell in column.cells] == [(0.9, ""), (None, ""), (0.99, "best")]
-    assert found.rows[1][found.header.index("AUROC elsewhere")] == "-"
+    assert found.rows[1][found.header.index("AUROC letters")] == "-"
 
 
 def test_columns_with_nothing_in_them_are_left_out() -> None:
@@ -118,17 +118,17 @@ def test_runs_on_other_numbers_of_inputs_are_said_to_be() -> None:
 
 
 def test_the_summary_names_the_smallest_and_the_best_outside() -> None:
-    plain = full(size=Size(10_000, 40_000, 1, 10_000, 1.0), ood={"elsewhere": outside(0.7)})
+    plain = full(size=Size(10_000, 40_000, 1, 10_000, 1.0), ood={"letters": out_of(0.7)})
     found = text(Entry("plain", plain), Entry("small", full()))
-    assert "Best at spotting elsewhere is small (0.900), its interval clear of all others." in found
+    assert "Best at spotting letters is small (0.900), its interval clear of all others." in found
     assert "Smallest is small: 2,500 parameters, 25 % of those of the plain network." in found
 
 
 def test_many_sets_share_a_sentence() -> None:
-    good, bad = ({name: outside(value) for name in "xyz"} for value in (0.9, 0.6))
+    good, bad = ({name: out_of(value) for name in "xyz"} for value in (0.9, 0.6))
     found = text(Entry("a", full(ood=good)), Entry("b", full(ood=bad)))
-    assert "Best at spotting inputs from elsewhere is a, clear of all others in 3 of 3 sets." in found
-    close = {name: outside(0.901) for name in "xyz"}
+    assert "Best at spotting out-of-distribution inputs is a, clear of all others in 3 of 3 sets." in found
+    close = {name: out_of(0.901) for name in "xyz"}
     assert "no run is clear of all others in any of 3 sets" in text(
         Entry("a", full(ood=good)), Entry("b", full(ood=close))
     )

@@ -61,7 +61,7 @@ def seen(page: str) -> Seen:
 
 def test_all_sections_are_there_and_linked(seen: Seen) -> None:
     sections = [attrs["class"] for attrs in seen.of("section")]
-    expected = "comparison calibration outside corruptions selective training tradeoff examples reproduce"
+    expected = "comparison calibration ood corruptions selective training tradeoff examples reproduce"
     assert sections == expected.split()
     links = [attrs["href"] for attrs in seen.of("a")]
     assert links == ["#main", *(f"#g1-{name}" for name in sections)]

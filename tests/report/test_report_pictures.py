@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import HOSTILE, bare, corrupted, epochs, full, outside, real, trained, two
+from made_runs import HOSTILE, bare, corrupted, epochs, full, out_of, real, trained, two
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -16,8 +16,8 @@ from bnn import plots
 from bnn.evaluation import Corrupted, Histogram
 from bnn.metrics.bootstrap import Interval
 from bnn.report import Entry, Picture, pictures, save_pictures
-from bnn.report.picture import in_key
 from bnn.report.sections import corruptions, examples, training
+from bnn.report.sections.picture import in_key
 
 
 def of(entries: list[Entry], key: str) -> Picture:
@@ -41,7 +41,7 @@ def test_every_section_has_its_pictures() -> None:
     found = list(pictures(two()))
     assert list(dict.fromkeys(one.section for one in found)) == [
         "calibration",
-        "outside",
+        "ood",
         "corruptions",
         "selective",
         "training",
@@ -61,7 +61,7 @@ def test_sections_with_nothing_to_show_have_none() -> None:
     assert not list(pictures([Entry("a", bare())]))
     assert {one.section for one in pictures([Entry("a", full())])} == {
         "calibration",
-        "outside",
+        "ood",
         "corruptions",
         "selective",
     }
@@ -162,11 +162,11 @@ def test_the_kl_is_the_sum_of_its_parts_and_plain_networks_have_none() -> None:
 
 
 def test_histograms_of_all_runs_have_the_same_scale() -> None:
-    other = outside(0.9)
+    other = out_of(0.9)
     other.histograms["entropy"] = Histogram((0.5, 3.0), (10,), (20,))
-    entries = [Entry("a", full()), Entry("b", full(ood={"elsewhere": other}))]
+    entries = [Entry("a", full()), Entry("b", full(ood={"letters": other}))]
     for name in "ab":
-        assert drawn(of(entries, f"histogram-elsewhere-{name}")).axis() == pytest.approx((0.0, 3.0, 0.0, 1.05))
+        assert drawn(of(entries, f"histogram-letters-{name}")).axis() == pytest.approx((0.0, 3.0, 0.0, 1.05))
 
 
 def test_names_are_text_not_formulas() -> None:
@@ -208,7 +208,7 @@ def test_pictures_as_files(tmp_path: Path) -> None:
     assert {path.read_bytes()[:4] for path in paths if path.suffix == ".png"} == {b"\x89PNG"}
     assert len([path for path in paths if path.suffix == ".svg"]) == len(paths) / 2
     names = {path.stem for path in paths}
-    assert {"accuracy-coverage", "interval-coverage", "roc-elsewhere"} <= names
+    assert {"accuracy-coverage", "interval-coverage", "roc-letters"} <= names
     assert sum(name.startswith(("certain-", "uncertain-", "surest-")) for name in names) == 3
 
 

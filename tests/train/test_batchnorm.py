@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnn
+from bnn.data.batches import Place
 from bnn.data.dataset import Data, Part
-from bnn.train.batches import Place
 
 CASES = [plain_net, bayesian_net]
 
@@ -124,7 +124,7 @@ def test_an_error_puts_the_old_statistics_back() -> None:
         bnn.refresh_batchnorm_(net, [*batches(2), torch.zeros(5, 9)])
     with pytest.raises(ValueError, match="the loader gave no batch"):
         bnn.refresh_batchnorm_(net, [])
-    with pytest.raises(TypeError, match="loader must give batches"):
+    with pytest.raises(TypeError, match="or any iterable that gives batches"):
         bnn.refresh_batchnorm_(net, torch.zeros(5, 4))
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in before.items())
     assert net[1].training

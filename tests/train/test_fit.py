@@ -13,9 +13,9 @@ from small_runs import bayesian_net, blobs, plain_net, run, same, values
 from torch import nn, optim
 
 import bnn
-from bnn.train.batches import Place
+from bnn._common.seeds import derived
+from bnn.data.batches import Place
 from bnn.train.run import STEP
-from bnn.train.seeds import derived
 
 # ---- the loop --------------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn, optim
 from torch.utils.data import TensorDataset
 
 import bnn
+from bnn._common.seeds import derived
+from bnn.data.batches import Place
 from bnn.data.dataset import Part
-from bnn.train.batches import Place
 from bnn.train.run import STEP, DivergenceError
-from bnn.train.seeds import derived
 
 # ---- divergence ------------------------------------------------------------------------------------------------------
 

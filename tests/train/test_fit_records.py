@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnn
+from bnn._common.seeds import derived
 from bnn.data.dataset import Data, Part
 from bnn.train.monitor import Monitor
 from bnn.train.run import SCORE
-from bnn.train.seeds import derived
 
 # ---- what is recorded ------------------------------------------------------------------------------------------------
 

@@ -312,3 +312,22 @@ def test_only_the_first_process_writes_the_files_of_a_recipe(
     monkeypatch.setenv("LOCAL_RANK", "0")
     execute._check_folder(str(tmp_path / "run"), TINY)
     assert (tmp_path / "run" / "recipe.json").exists()
+
+
+def test_our_presets_have_the_registrys_defaults() -> None:
+    """One set of defaults: a preset names its method, and says no more than the size of U."""
+    for name, method in (("ffg", "ffg-w"), ("from-trained", "ffg-u"), ("ensemble-u", "ensemble-u")):
+        for kind, inputs in (("", 54_000), ("digits-", 1_167)):
+            recipe, usual = Recipe.preset(f"ours/{kind}{name}"), bnn.methods()[method]
+            assert recipe.method["inference"] == method
+            assert set(recipe.method) <= {"inference", "inducing_rows", "inducing_cols"}
+            assert (recipe.schedule.kl_weight, recipe.schedule.samples) == (usual.kl_weight, usual.members)
+            assert recipe.schedule.lr == usual.rate(inputs)
+    scratch = Recipe.preset("ours/digits-from-scratch").schedule
+    assert scratch.lr == bnn.methods()["ffg-u"].scratch_lr
+
+
+def test_presets_of_the_paper_are_named_after_methods() -> None:
+    names = [name.split("-", 2)[2] for name in presets() if name.startswith("paper/cifar")]
+    assert set(names) <= set(bnn.methods())
+    assert presets()["paper/cifar10-resnet18-ffg-u"].about.startswith(bnn.methods()["ffg-u"].title)

@@ -17,12 +17,12 @@ from small_runs import blobs, plain_net, run, same
 from torch import Tensor, nn, optim
 
 import bnn
+from bnn._common.seeds import derived
+from bnn.data.batches import Place
 from bnn.nn.base import families, pairing
 from bnn.train import Recipe, Schedule, run_recipe, sampling
-from bnn.train.batches import Place
 from bnn.train.checkpoint import read_checkpoint, write_checkpoint
 from bnn.train.run import STEP
-from bnn.train.seeds import derived
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = ["weight", "auto"]  # of the two layers

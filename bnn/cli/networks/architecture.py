@@ -1,4 +1,4 @@
-"""The plain network that `count` and `bench` are about: by name and flags, or as a recipe describes it."""
+"""The plain network that a command is about: by name and flags, or as a recipe describes it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,41 @@ import torch
 from torch import nn
 
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.shapes import shape_of
-from bnn.cli.options import MOST, NETS
+from bnn.cli.options import NETS, whole_numbers
 from bnn.data import names as data_names
+from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.ensemble import Ensemble
-from bnn.train.build import build_net
+from bnn.likelihoods.registry import class_of
+from bnn.train.build import build_data, build_net
 from bnn.train.recipe import Recipe
 
 IN_SHAPE, CLASSES = "3,32,32", 10  # CIFAR-10, the paper's
 SMALL = 64  # pixels a side, up to which images count as small
 FOR = {"hidden": ("fcn", "cnn"), "channels": ("cnn",), "small_images": tuple(n for n in NETS if n.startswith("resnet"))}
+Shape = tuple[tuple[int, ...], int]  # of one input, and the number of outputs
+
+_GREY, _COLOUR = (1, 28, 28), (3, 32, 32)
+IMAGES = {
+    "digits": (1, 8, 8),
+    "mnist": _GREY,
+    "fashion_mnist": _GREY,
+    "kmnist": _GREY,
+    "notmnist": _GREY,
+    "cifar10": _COLOUR,
+    "cifar100": _COLOUR,
+    "svhn": _COLOUR,
+}
+COLUMNS = {  # of the UCI sets, which all have one target
+    "uci/boston": 13,
+    "uci/concrete": 8,
+    "uci/energy": 8,
+    "uci/kin8nm": 8,
+    "uci/naval": 16,
+    "uci/power": 4,
+    "uci/protein": 9,
+    "uci/wine": 11,
+    "uci/yacht": 6,
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +67,8 @@ class Architecture:
     def of_recipe(cls, recipe: Recipe) -> Architecture:
         """The plain network of a recipe; named data sets need not be there."""
         in_shape, outputs = shape_of(recipe.data)
-        outputs *= 2 if recipe.likelihood == "heteroscedastic" else 1  # mean and noise
+        if recipe.likelihood is not None:
+            outputs *= class_of(recipe.likelihood).outputs_per_target
         return cls(recipe.net, in_shape, outputs, recipe.members)
 
     def build(self) -> nn.Module:
@@ -110,17 +136,22 @@ def _form_of_resnet(shape: tuple[int, ...], small: bool | None) -> dict[str, Any
     return {"in_channels": shape[0], **({"kernel_size": 3, "remove_maxpool": True} if small else {})}
 
 
-def whole_numbers(option: str, text: str, example: str) -> list[int]:
-    """The whole numbers, each at least 1, that an option lists.
+def shape_of(data: dict[str, Any]) -> Shape:
+    """The shape of one input of the data that a recipe describes, and how many classes or targets they have.
 
-    >>> whole_numbers("--in-shape", "3,32,32", "3,32,32")
-    [3, 32, 32]
+    Named sets need no files for this; others are read.
+
+    >>> shape_of({"name": "cifar100", "coarse": True})
+    ((3, 32, 32), 20)
     """
-    parts = text.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() and 1 <= int(part) <= MOST for part in parts):
-        wanted = f"whole numbers from 1 to {MOST:,} with commas between, as {example}"
-        raise Mistake(f"{option} must be {wanted}; got {text!r}")
-    return [int(part) for part in parts]
+    name = data.get("name")
+    if name in IMAGES:
+        known = IMAGE_SETS[name]
+        return IMAGES[name], len(known.coarse if data.get("coarse") else known.classes)
+    if name in COLUMNS:
+        return (COLUMNS[name],), 1
+    built = build_data(data)
+    return built.in_shape, built.out_features
 
 
 def _shown(name: str, value: Any) -> str:

@@ -7,26 +7,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bnn._conversion.methods import METHODS, conversions, find
 from bnn.cli.mistakes import one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PLAIN = "plain"
-LAMDA = {"init_lamda": 0.03, "max_lamda": 0.03}  # the paper's cap for FFG-U
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # what each is, and the arguments of `bnn.bayesianize_` that make it
-    "ffg-u": ("FFG-U, sampling auto", {"inference": "inducing", **LAMDA}),
-    "ffg-u-local": ("FFG-U, sampling local", {"inference": "inducing", "sampling": "local", **LAMDA}),
-    "ffg-u-weight": ("FFG-U, sampling weight", {"inference": "inducing", "sampling": "weight", **LAMDA}),
-    "ffg-u-lamda-0": ("FFG-U, lamda = 0", {"inference": "inducing", "max_lamda": 0}),
-    "ensemble-u": (
-        "Ensemble-U of 5, sampling auto",
-        {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 5, **LAMDA},
-    ),
-    "ffg-w": ("FFG-W", {"inference": "ffg", "init_sd": 0.01}),
-    "paper": ("FFG-U, the paper's way", {"inference": "inducing", "sampling": "weight", **LAMDA}),
+USUAL = ["ffg-u", "ffg-u-local", "ffg-u-weight", "ffg-u-lamda-0", "ffg-w", "paper"]
+VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {  # of methods: what each is, of which, with which options
+    "ffg-u": ("FFG-U, sampling auto", "ffg-u", {}),
+    "ffg-u-local": ("FFG-U, sampling local", "ffg-u", {"sampling": "local"}),
+    "ffg-u-weight": ("FFG-U, sampling weight", "ffg-u", {"sampling": "weight"}),
+    "paper": ("FFG-U, the paper's way", "ffg-u", {"sampling": "weight"}),
 }
-USUAL = [name for name in METHODS if name != "ensemble-u"]
+
+
+def known() -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """All contestants: every method that converts one network, and variants of some."""
+    titles = {name: METHODS[name].title for name in conversions() if name not in VARIANTS}
+    several = {name: f" of {METHODS[name].members}" if METHODS[name].members > 1 else "" for name in titles}
+    return VARIANTS | {name: (f"{title}{several[name]}", name, {}) for name, title in titles.items()}
 
 
 def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[str, nn.Module]:
@@ -37,13 +38,14 @@ def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[st
     """
     from bnn.bayesianize import bayesianize_
 
-    start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper", "sqrt_width_scaling": True}
+    start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper"}
+    start |= {"prior_sd": 1.0, "sqrt_width_scaling": True}
     found = {}
-    for method in methods:
-        options = METHODS[method][1]
-        found[method] = copy.deepcopy(plain)
-        bayesianize_(found[method], **options, **(start if options["inference"] == "inducing" else {}))
-        found[method].eval()
+    for contestant in methods:
+        _, method, options = known()[contestant]
+        found[contestant] = copy.deepcopy(plain)
+        bayesianize_(found[contestant], method, **options, **({} if METHODS[method].size is None else start))
+        found[contestant].eval()
     return found
 
 
@@ -53,8 +55,9 @@ def chosen(text: str) -> list[str]:
     >>> chosen("ffg-w, FFG_U")
     ['ffg-w', 'ffg-u']
     """
-    names = [name.strip().lower().replace("_", "-") for name in text.split(",")] if text else USUAL
-    return list(dict.fromkeys(one_of("method", name, METHODS) for name in names))
+    typed = [name.strip().lower().replace("_", "-") for name in text.split(",")] if text else USUAL
+    names = [found.name if name not in VARIANTS and (found := find(name)) is not None else name for name in typed]
+    return list(dict.fromkeys(one_of("method", name, known()) for name in names))
 
 
 def contestants(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnn.cli.mistakes import Mistake
-from bnn.evaluation.outputs import Array, Outputs
+from bnn.evaluation.predictor import Array, Outputs
 
 ABSTAIN = "abstain"
 KINDS = ("total", "aleatoric", "epistemic")

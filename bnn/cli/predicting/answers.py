@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from bnn.cli.predicting.abstain import ABSTAIN, KINDS, Rule, uncertainty
-from bnn.cli.predicting.named_inputs import Inputs
-from bnn.evaluation.outputs import Array, Outputs
+from bnn.cli.predicting.inputs import Inputs
+from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.mixture import mixture_interval
+from bnn.metrics.regression import interval
 
 CLASS_DIGITS, REAL_DIGITS = 7, 10  # significant ones: class probabilities are float32, own units float64
 
@@ -46,28 +47,30 @@ def class_answers(
     inputs: Inputs, outputs: Outputs, classes: Sequence[str], rule: Rule | None = None, probs: bool = False
 ) -> Answers:
     """Class, its probability, and uncertainties in nats; an answer where there is a rule; with `probs` every class."""
-    best = outputs.centre.argmax(1)  # (N,)
+    best = outputs.mean.argmax(1)  # (N,)
     names = [classes[i] for i in best.tolist()]
-    found: dict[str, list[Any]] = {"class": names, "probability": _numbers(outputs.centre.max(1), CLASS_DIGITS)}
+    found: dict[str, list[Any]] = {"class": names, "probability": _numbers(outputs.mean.max(1), CLASS_DIGITS)}
     found |= {kind: _numbers(getattr(outputs, kind), CLASS_DIGITS) for kind in KINDS}
     abstains = None if rule is None else rule.abstains(uncertainty(outputs, rule.by, "classification"))
     if abstains is not None:
         found["answer"] = _answered(names, abstains[:, 0])
     if probs:
-        found |= {f"p({name})": _numbers(outputs.centre[:, i], CLASS_DIGITS) for i, name in enumerate(classes)}
+        found |= {f"p({name})": _numbers(outputs.mean[:, i], CLASS_DIGITS) for i, name in enumerate(classes)}
     return _table(inputs, found, {"class", "answer"}, abstains)
 
 
 def real_answers(inputs: Inputs, outputs: Outputs, level: float, rule: Rule | None = None) -> Answers:
     """Mean, the central interval of the mixture of draws, and standard deviations, all in the target's own units.
 
+    Where the draws predict no Gaussians, the interval is that of the Gaussian with the mean and the variance.
     Of several targets each has its columns, with its number (from 0) behind their names, as in `mean_0`.
     """
     if outputs.components is None:
-        raise ValueError("this run's likelihood is not ours, so there are no intervals: use bnn.predict")
-    low, high = mixture_interval(*outputs.components, level)
+        low, high = interval(outputs.mean, np.sqrt(outputs.total), level)
+    else:
+        low, high = mixture_interval(*outputs.components, level)
     sds = {kind: uncertainty(outputs, kind, "regression") for kind in KINDS}  # (N, D) each
-    values = {"mean": _columns(outputs.centre), "low": _columns(low), "high": _columns(high)} | sds
+    values = {"mean": _columns(outputs.mean), "low": _columns(low), "high": _columns(high)} | sds
     abstains = None if rule is None else rule.abstains(sds[rule.by])
     found: dict[str, list[Any]] = {}
     targets = values["mean"].shape[1]

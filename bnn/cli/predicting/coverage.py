@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from bnn import likelihoods
 from bnn.cli.console import say
 from bnn.cli.mistakes import USERS, Mistake, described
 from bnn.cli.predicting.abstain import Rule, smallest_threshold
 from bnn.cli.validation import FILE, Validation, read_validation, write_validation
-from bnn.evaluation.outputs import Array
-from bnn.likelihoods import HeteroscedasticGaussian
+from bnn.evaluation.predictor import Array
 from bnn.train.build import build_data
 from bnn.train.outcome import Outcome
 
@@ -72,7 +72,7 @@ def _targets(run: Outcome) -> int:
     """How many uncertainties a prediction has."""
     if run.task == "classification":
         return 1
-    return run.out_features // (2 if isinstance(run.likelihood, HeteroscedasticGaussian) else 1)
+    return run.out_features // likelihoods.about(run.likelihood).outputs_per_target
 
 
 def _rms(values: Array) -> float:

@@ -1,4 +1,4 @@
-"""Values of a run that nobody gave: chosen so that a table of some hundred rows or a folder of images simply works.
+"""Values of a run that nobody gave, so that a table of some hundred rows or a folder of images simply works.
 
 A Bayesian network is trained plain first, which is cheap, then converted and trained on. On the tables of scikit-learn,
 the digits and made pictures that was as good as training it from scratch or better, in half the time, and its NLL was
@@ -11,20 +11,16 @@ from typing import Any
 
 from torch import nn
 
-from bnn.cli.training.methods import Method
+from bnn._conversion.methods import FEW, Method, layer_shape
+from bnn.data.batches import step_count
 from bnn.nn.base import layer_types
-from bnn.train.batches import step_count
-from bnn.train.recipe import PLAIN
 
 STEPS, EPOCHS = 600, 12  # of plain training, or from scratch: at least so many of each
 AFTER = 2  # what comes after plain training takes this part of its epochs
-FEW = 2000  # inputs; up to so many the first values count: small batches, since each epoch costs time of its own
-BATCH = (32, 100)
+BATCH = (32, 100)  # up to FEW inputs, and for more: small batches, since each epoch costs time of its own
 PLAIN_LR = (5e-3, 1e-3)
-SLOWER = (1.0, 0.2)  # factor of a method's learning rate
 PATIENCE = 5  # plain networks overfit: they keep their best epoch, and stop after a fifth of all without a better one
 TINY = 16  # pixels a side; below, a pooling after every convolution would leave hardly any
-NARROW = 64  # inputs of a layer; the prior sd of 8 / sqrt(d_in) would be above 1 below
 
 
 def plain_schedule(inputs: int, validated: bool, epochs: int | None = None) -> dict[str, Any]:
@@ -40,7 +36,7 @@ def schedule(inputs: int, method: Method, trained: bool) -> dict[str, Any]:
     """The training of a Bayesian method on so many inputs, of a network that is `trained` already or not."""
     many = inputs > FEW
     epochs = -(-_epochs(inputs) // AFTER) if trained else _epochs(inputs)
-    lr = SLOWER[many] * (method.lr if trained else method.scratch_lr)
+    lr = method.rate(inputs, trained)
     chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": lr, "cosine": True}
     return chosen | {"samples": method.members, "kl_weight": method.kl_weight}
 
@@ -59,27 +55,21 @@ def options(
 ) -> dict[str, Any]:
     """The method of a recipe: what `bnn.bayesianize_` takes to put it on the plain network `net`, or `several` of it.
 
-    A side of the inducing matrix is as large as asked for. Where nobody asks, it is at most the smaller side of the
-    layer, since the mean of W has no larger rank than that; so small layers hardly take more parameters than they had.
+    Everything is written out, so that a recipe means the same whatever a later version thinks of the method. A side of
+    the inducing matrix is as large as asked for; where nobody asks, see `Method.layer_options`.
     """
-    if method.family == PLAIN or method.size is None:
+    if method.size is None:
         return {"inference": method.family, **method.options}
-    usual = {"inference": method.family, "inducing_rows": rows or method.size, "inducing_cols": cols or method.size}
+    asked = {name: size for name, size in (("inducing_rows", rows), ("inducing_cols", cols)) if size is not None}
+    usual = {"inference": method.family, "inducing_rows": method.size, "inducing_cols": method.size} | asked
     wide: dict[str, Any] = {}
     narrow: dict[str, Any] = {}
     for name, layer in net.named_modules():
         if type(layer) in set(layer_types()):
-            entry = usual | _of_layer(layer, method.size, rows, cols)
+            own = method.layer_options(*layer_shape(layer, method.family)) | asked
+            entry = usual | {name: value for name, value in own.items() if method.options.get(name) != value}
             if entry == usual:
                 wide["members" if several else type(layer).__name__] = entry  # a container yields to globs, a class not
             else:
                 narrow[f"*.{name}" if several else name] = entry
-    return {"inference": wide | narrow, **method.options} if narrow else usual | method.options
-
-
-def _of_layer(layer: Any, size: int, rows: int | None, cols: int | None) -> dict[str, Any]:
-    """What a narrow layer has of its own."""
-    d_out, d_in = layer.weight.shape[0], layer.weight[0].numel() + (layer.bias is not None)
-    side = min(size, d_out, d_in)
-    own: dict[str, Any] = {"inducing_rows": rows or side, "inducing_cols": cols or side}
-    return own | ({"prior_sd": 1.0, "sqrt_width_scaling": False} if d_in < NARROW else {})
+    return {"inference": wide | narrow, **method.options} if narrow else usual | dict(method.options)

@@ -1,30 +1,47 @@
-"""From flags to a recipe and its data; whatever is wrong with them is found here, before anything is written."""
+"""From flags to a recipe and its data, tried out in memory: whatever is wrong is found before anything is written."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
+from bnn import likelihoods
+from bnn._common.seeds import own_randomness
 from bnn._common.text import nearest
+from bnn._conversion.methods import DEFAULT, METHODS, PLAIN, Method, get
+from bnn.bayesianize import bayesianize_
 from bnn.cli.mistakes import Mistake, one_of
 from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
 from bnn.cli.training.flags import Flags
-from bnn.cli.training.methods import DEFAULT, METHODS, Method, method_name
-from bnn.cli.training.overrides import option_names, with_method_flags, with_schedule_flags
-from bnn.cli.training.settings import Setting, applied, parsed
+from bnn.cli.training.overrides import (
+    Setting,
+    applied,
+    option_names,
+    parsed,
+    with_method_flags,
+    with_schedule_flags,
+)
 from bnn.data import names
+from bnn.data.batches import training_batches
 from bnn.data.dataset import Data
+from bnn.data.sources import source_at
+from bnn.ensemble import Ensemble
+from bnn.evaluation.network import size_of
+from bnn.evaluation.pieces import Size
+from bnn.files import load_
+from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
+from bnn.train.checks import checked
 from bnn.train.presets import presets
-from bnn.train.recipe import PLAIN, Recipe
-from bnn.train.seeds import own_randomness
+from bnn.train.recipe import Recipe
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
-LIKELIHOODS = {"classification": ["categorical"], "regression": ["gaussian", "heteroscedastic"]}
 
 
 @dataclass(frozen=True)
@@ -38,21 +55,20 @@ class Described:
 
 def describe(flags: Flags) -> Described:
     """The run that the flags describe, by themselves or on top of a recipe file or a preset."""
-    settings = [parsed(text) for text in flags.settings]
+    settings = [parsed(text) for text in flags.settings or ()]
     base = _base(flags)
-    method = None if flags.method is None else method_name(flags.method)
-    if method is None and not base:
-        method = DEFAULT
+    chosen = None if flags.method is None else get(flags.method)
+    if chosen is None and not base:
+        chosen = METHODS[DEFAULT]
     values = applied(base | {"data": sources.described(flags, base.get("data"))}, _of(settings, "data"))
     data = _loaded(values["data"], flags.download)
     _check_likelihood(flags.likelihood, data)
-    chosen = None if method is None else METHODS[method]
     values = applied(values | {"net": _net(flags, base, data, chosen)}, _of(settings, "net"))
     if chosen is not None:
         values |= _parts(chosen, values, flags, data, alone=not base)
     values.setdefault("method", {"inference": PLAIN})
     values = with_schedule_flags(with_method_flags(values, flags), flags, data)
-    title = "-".join([sources.label(values["data"]), str(values["net"]["name"]), method or ""])
+    title = "-".join([sources.label(values["data"]), str(values["net"]["name"]), "" if chosen is None else chosen.name])
     values.setdefault("name", title)
     rest = [one for one in settings if one.section not in ("data", "net")]
     recipe = Recipe.from_dict(applied(values, rest))
@@ -94,7 +110,8 @@ def _meant(file: str) -> str:
     """What a word that is no recipe may be."""
     if file in presets():
         return f"; it is a preset: bayesianize train --preset {file}"
-    if file.endswith((".csv", ".tsv")):
+    source = source_at(file)
+    if source is not None and "target" in source.needs:
         return f"; data go behind --data: bayesianize train --data {file} --target COLUMN"
     if file in names() or os.path.exists(file):
         return f"; data go behind --data: bayesianize train --data {file}"
@@ -105,7 +122,7 @@ def _of(settings: list[Setting], section: str) -> list[Setting]:
     return [one for one in settings if one.section == section]
 
 
-def _loaded(description: dict[str, Any], download: bool) -> Data:
+def _loaded(description: dict[str, Any], download: bool | None) -> Data:
     """The data, with a hint where they could be downloaded."""
     if download:
         if "name" not in description:
@@ -123,7 +140,7 @@ def _loaded(description: dict[str, Any], download: bool) -> Data:
 
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
-        one_of(f"likelihood for {data.task}", likelihood, LIKELIHOODS[data.task])
+        one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
 
 
 def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) -> dict[str, Any]:
@@ -144,7 +161,7 @@ def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) 
 def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
     """What a method says about a recipe; its schedule too, where no file or preset has one."""
     members = method.networks if flags.members is None or method.members > 1 else flags.members
-    outputs = data.out_features * (2 if flags.likelihood == "heteroscedastic" else 1)
+    outputs = data.out_features * likelihoods.for_task(flags.likelihood, data.task).outputs_per_target
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
@@ -165,10 +182,51 @@ def _schedules(method: Method, flags: Flags, inputs: int, validated: bool) -> di
     """
     if method.family == PLAIN:
         return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs)}
-    first = flags.pretrain_epochs
-    if first is None and (flags.weights is not None or flags.given("ml_epochs", "annealing_epochs")):
+    first = flags.pretrain
+    if first is None and (flags.weights is not None or flags.given("warmup", "anneal")):
         first = 0
     parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, first != 0 or flags.weights is not None)}
     if first is None and flags.epochs is not None:
         first = defaults.AFTER * flags.epochs
     return parts | ({} if first == 0 else {"pretrain": defaults.plain_schedule(inputs, validated, first)})
+
+
+# ---- the rehearsal ---------------------------------------------------------------------------------------------------
+
+
+def rehearse(recipe: Recipe, data: Data) -> Size:
+    """Builds the network of a recipe, converts it and shows it a few inputs; returns how large it is.
+
+    Raises:
+        Mistake, ValueError, TypeError: what training would stumble over.
+    """
+    schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
+    if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
+        raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
+    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    outputs = data.out_features * likelihood.outputs_per_target
+    with own_randomness(torch.device("cpu")), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they come again when it is done
+        net = _converted(recipe, data, outputs)
+        checked(training_batches(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
+    return size_of(net)
+
+
+def _converted(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
+    net = build_net(recipe.net, data.in_shape, outputs)
+    net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
+    if recipe.weights is not None:
+        load_(net, recipe.weights)
+    if recipe.bayesian:
+        bayesianize_(net, **_from_anywhere(recipe.method))
+    if recipe.global_inducing is not None:
+        register_global_inducing_weights_(net, **recipe.global_inducing)
+    return net
+
+
+def _from_anywhere(method: dict[str, Any]) -> dict[str, Any]:
+    """The method without projecting weights, which takes minutes for large layers and changes no size."""
+    named = method["inference"]
+    entries = [named] if isinstance(named, str) else named.values()
+    found = [one.get("inference") if isinstance(one, dict) else one for one in entries]
+    return method | ({"init": "paper"} if any("init" in option_names(str(one)) for one in found) else {})

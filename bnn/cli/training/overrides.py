@@ -1,22 +1,32 @@
-"""Flags that change a recipe: its method, its schedule."""
+"""What changes a recipe: flags for its method and its schedule, and `--set section.name=value` for any value."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from bnn._common.text import nearest
+from bnn._conversion.methods import PLAIN, family_of, find
 from bnn.cli.mistakes import Mistake
-from bnn.cli.networks.architecture import whole_numbers
 from bnn.cli.training import defaults
-from bnn.cli.training.flags import Flags, option
+from bnn.cli.training.flags import Flags, flags, option
 from bnn.data.dataset import Data
 from bnn.nn.base import families, pairing
-from bnn.train.recipe import PLAIN
+from bnn.nn.nets import CNN, FCN, ResNet
+from bnn.train.recipe import Recipe
+from bnn.train.schedule import Schedule
 
-DIRECT = ("epochs", "lr", "batch_size", "samples", "kl_weight", "patience")  # flags that are fields of the schedule
-BAYESIAN = ("kl_weight", "ml_epochs", "annealing_epochs", "samples", "pretrain_epochs")  # nothing to a plain network
+SIZES = {"rows": "inducing_rows", "cols": "inducing_cols", "max_lamda": "max_lamda"}  # flags of inducing methods
+HANDLED = ("data", "net", "method", "pretrain", "weights", "members")  # fields of a recipe whose flags are not them
+EXAMPLE = "--set schedule.clip=1.0"
+SECTIONS = ("data", "net", "method", "schedule", "pretrain", "global_inducing")  # whose values have names of their own
+KINDS: dict[str, type] = dict.fromkeys(SECTIONS, dict) | {"kl_weights": list, "ours": list}
 
 
 def is_plain(method: dict[str, Any]) -> bool:
@@ -24,24 +34,18 @@ def is_plain(method: dict[str, Any]) -> bool:
     return str(method.get("inference")).lower() == PLAIN
 
 
-def with_method_flags(values: dict[str, Any], flags: Flags) -> dict[str, Any]:
+def with_method_flags(values: dict[str, Any], asked: Flags) -> dict[str, Any]:
     """The recipe with other inducing sizes, caps and members."""
     method = dict(values["method"])
-    asked = {"inducing_rows": flags.rows, "inducing_cols": flags.cols, "max_lamda": flags.max_lamda}
-    typed = {"inducing_rows": "rows", "inducing_cols": "cols", "max_lamda": "max_lamda"}
-    for name, value in asked.items():
-        if value is not None:
-            method = with_option(method, name, value, typed[name])
-    if (
-        flags.max_lamda is not None
-        and flags.max_lamda > 0
-        and method.get("init_lamda") == values["method"].get("max_lamda")
-    ):
-        method["init_lamda"] = flags.max_lamda  # what starts at its cap still does
-    if flags.max_sd is not None:
+    for name, value in asked.given(*SIZES).items():
+        method = with_option(method, SIZES[name], value, name)
+    before = values["method"]
+    if (asked.max_lamda or 0) > 0 and option_of(before, "init_lamda") == option_of(before, "max_lamda"):
+        method["init_lamda"] = asked.max_lamda  # what starts at its cap still does
+    if asked.max_sd is not None:
         known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
-        method = with_option(method, known, flags.max_sd, "max_sd")
-    return _with_members(values | {"method": method}, flags.members)
+        method = with_option(method, known, asked.max_sd, "max_sd")
+    return _with_members(values | {"method": method}, asked.members)
 
 
 def _with_members(values: dict[str, Any], members: int | None) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def _with_members(values: dict[str, Any], members: int | None) -> dict[str, Any]
     if members is None:
         return values
     entries = [values["method"], *_entries(values["method"])]
-    if not any(isinstance(one, dict) and one.get("q_inducing") == "ensemble" for one in entries):
+    if not any(isinstance(one, dict) and option_of(one, "q_inducing") == "ensemble" for one in entries):
         return values | {"members": members}
     schedule = dict(values.get("schedule") or {})
     if schedule.get("samples", 1) > 1:
@@ -85,46 +89,134 @@ def _families(method: dict[str, Any]) -> list[str]:
     """The families that a recipe's method names."""
     named = _entries(method) or [method]
     found = [one.get("inference") if isinstance(one, dict) else one for one in named]
-    return [str(one).lower() for one in found if one is not None and str(one).lower() != PLAIN]
+    return [family_of(str(one)) for one in found if one is not None and str(one).lower() != PLAIN]
 
 
-def option_names(family: str) -> list[str]:
-    """The options of a family."""
-    return pairing(family, nn.Linear).options_type.names() if family.lower() in families() else []
+def option_names(inference: str) -> list[str]:
+    """The options of a family or a method."""
+    family = family_of(inference)
+    return pairing(family, nn.Linear).options_type.names() if family in families() else []
 
 
-def with_schedule_flags(values: dict[str, Any], flags: Flags, data: Data) -> dict[str, Any]:
+def option_of(entry: dict[str, Any], name: str) -> Any:
+    """An option of a recipe's method, or of a layer in it: as written, or by the method that it names."""
+    inference = str(entry.get("inference"))
+    found = None if inference.lower() in families() else find(inference)
+    return entry.get(name, None if found is None else found.options.get(name))
+
+
+def with_schedule_flags(values: dict[str, Any], asked: Flags, data: Data) -> dict[str, Any]:
     """The recipe with other schedules, seed, likelihood and weights to start from."""
     if is_plain(values["method"]):
-        for name in flags.given(*BAYESIAN):
+        for name in asked.given(*(one.name for one in flags().values() if one.bayesian)):
             raise Mistake(f"{option(name)} is for Bayesian methods, this one is {PLAIN}: leave it out")
-    schedule = dict(values.get("schedule") or {}) | flags.given(*DIRECT)
-    for name, value in (("warmup", flags.ml_epochs), ("anneal", flags.annealing_epochs)):
-        if value is not None:
-            schedule[name] = value
-    if flags.milestones is not None:
-        schedule |= {"milestones": whole_numbers("--milestones", flags.milestones, "60,120"), "cosine": False}
-    changed = values | {"schedule": schedule} | flags.given("seed", "likelihood")
-    if flags.kl_weight is not None:
+    schedule = dict(values.get("schedule") or {}) | asked.values(*Schedule.names())
+    if asked.milestones is not None and asked.cosine is None:
+        schedule["cosine"] = False
+    changed = (
+        values | {"schedule": schedule} | asked.values(*(one.name for one in fields(Recipe) if one.name not in HANDLED))
+    )
+    if asked.kl_weight is not None and asked.kl_weights is None:
         changed["kl_weights"] = []
-    if flags.pretrain_epochs is not None:
+    if asked.pretrain is not None:
         before = values.get("pretrain") or defaults.plain_schedule(len(data.train), data.validation is not None)
-        changed["pretrain"] = before | {"epochs": flags.pretrain_epochs} if flags.pretrain_epochs else None
-    if flags.weights is not None:
-        if not os.path.isfile(flags.weights):
-            raise Mistake(f"--weights {flags.weights}: there is no such file; expected one that bnn.save wrote")
-        changed |= {"weights": flags.weights} | ({} if flags.pretrain_epochs else {"pretrain": None})
-    _check_phases(schedule, flags)
+        changed["pretrain"] = before | {"epochs": asked.pretrain} if asked.pretrain else None
+    if asked.weights is not None:
+        if not os.path.isfile(asked.weights):
+            raise Mistake(f"--weights {asked.weights}: there is no such file; expected one that bnn.save wrote")
+        changed |= {"weights": asked.weights} | ({} if asked.pretrain else {"pretrain": None})
+    _check_phases(schedule, asked)
     return changed
 
 
-def _check_phases(schedule: dict[str, Any], flags: Flags) -> None:
+def _check_phases(schedule: dict[str, Any], asked: Flags) -> None:
     """A mistake if the KL would never count fully, though a flag says when it should."""
-    asked = flags.given("ml_epochs", "annealing_epochs")
     first = schedule.get("warmup", 0) + schedule.get("anneal", 0)
     epochs = schedule.get("epochs", 10)
-    if asked and first >= epochs:
+    if asked.given("warmup", "anneal") and first >= epochs:
         raise Mistake(
             f"{first:g} epochs of maximum likelihood and annealing leave none of {epochs} for the full objective: "
             "give more --epochs, or fewer --ml-epochs and --annealing-epochs"
         )
+
+
+# ---- --set -----------------------------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """One value of a recipe: of a section, or (section "") of the recipe itself."""
+
+    section: str
+    name: str
+    value: Any
+
+
+def parsed(text: str) -> Setting:
+    """What `--set` says; the value is JSON, and anything else is text.
+
+    >>> parsed("schedule.clip=1.0"), parsed("schedule.optimiser=sgd").value
+    (Setting(section='schedule', name='clip', value=1.0), 'sgd')
+    """
+    place, equals, typed = text.partition("=")
+    section, dot, name = place.strip().partition(".")
+    if not equals or not section or (dot and not name):
+        raise Mistake(f"--set takes name=value, as {EXAMPLE}; got {text!r}")
+    try:
+        value = json.loads(typed)
+    except ValueError:
+        value = typed.strip()
+    known = [one.name for one in fields(Recipe)]
+    if section not in known:
+        raise Mistake(f"--set {text}: a recipe has no {section!r}{nearest(section, known)}; it has {', '.join(known)}")
+    if dot and section not in SECTIONS:
+        raise Mistake(f"--set {text}: {section!r} is one value, it has no {name!r}; write --set {section}=...")
+    return Setting(section, name, value) if dot else Setting("", section, value)
+
+
+def applied(values: dict[str, Any], settings: Iterable[Setting]) -> dict[str, Any]:
+    """The recipe `values` with other settings; unknown names are mistakes that suggest the nearest."""
+    changed = dict(values)
+    for section, name, value in settings:
+        if not section:
+            kind = KINDS.get(name)
+            if kind is not None and not isinstance(value, kind):
+                example = f"--set {name}.NAME=VALUE" if kind is dict else f"--set {name}=[...]"
+                raise Mistake(f"--set {name}={value}: that is no single value; write {example}")
+            changed[name] = value
+            continue
+        before = changed.get(section)
+        if not isinstance(before, dict):
+            more = "; --pretrain-epochs adds it" if section == "pretrain" else ""
+            raise Mistake(f"--set {section}.{name}: this run has no {section}{more}")
+        check_name(section, name, before)
+        changed[section] = before | {name: value}
+    return changed
+
+
+def check_name(section: str, name: str, before: dict[str, Any]) -> None:
+    """A mistake for a name that a section surely does not have; data and methods check their own."""
+    known: list[str] = []
+    if section in ("schedule", "pretrain"):
+        known = Schedule.names()
+    if section == "net":
+        known = net_options(str(before.get("name")))
+    if known and name not in known:
+        raise Mistake(
+            f"--set {section}.{name}: no such value{nearest(name, known)}; expected one of {', '.join(known)}"
+        )
+
+
+def net_options(name: str) -> list[str]:
+    """The options of a network in a recipe."""
+    if name == "fcn":
+        return ["name", "hidden", *_arguments(FCN, "sizes"), *_arguments(nn.Linear, "in_features", "out_features")]
+    if name == "cnn":
+        own = _arguments(CNN, "channels", "lin_sizes")
+        more = [one for one in _arguments(nn.Conv2d, "in_channels", "out_channels") if one not in own]
+        return ["name", "channels", "hidden", *own, *more]
+    return ["name", *_arguments(ResNet, "depth", "out_features")]
+
+
+def _arguments(function: Any, *but: str) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in but]

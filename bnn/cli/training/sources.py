@@ -1,50 +1,38 @@
-"""`--data`: a named set, a CSV file, a folder of images or an .npz file, as a recipe describes it."""
+"""`--data`: a named set, a file or a folder, as a recipe describes it."""
 
 from __future__ import annotations
 
 import os
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 from bnn._common.text import nearest
 from bnn.cli.console import say
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.architecture import SMALL, whole_numbers
+from bnn.cli.options import whole_numbers
 from bnn.cli.training.flags import Flags, option
 from bnn.data import names
-from bnn.data.array_sets.array_files import array_names
 from bnn.data.dataset import TASKS
-from bnn.data.image_folders.class_folders import find_images
-from bnn.data.image_folders.image_files import ImageFileError, header
-from bnn.data.tables.table import Reading
-from bnn.train.recipe import DATA_KINDS
-
-TEST, VALIDATION = 0.2, 0.1  # shares that are set aside where nothing is said
-SCALED = 32  # pixels a side to which photos are scaled: what a small network learns from in a minute
-KINDS = {
-    "name": "a named data set",
-    "csv": "a CSV file",
-    "folder": "a folder of images",
-    "arrays": "an .npz file",
-}
-FLAGS = {  # which flags say more about which kind of data
-    "name": ("validation",),
-    "csv": ("target", "drop", "task", "test", "validation"),
-    "folder": ("image_size", "test", "validation"),
-    "arrays": ("task", "test", "validation"),
-}
-MORE = ("target", "drop", "task", "image_size", "test", "validation")
+from bnn.data.sources import FLAGS, SOURCES, source_at, source_of
 
 
 def described(flags: Flags, before: dict[str, Any] | None) -> dict[str, Any]:
     """The data of a recipe by the flags; `before` is what a recipe file or preset says."""
-    data = dict(before) if flags.data is None and before is not None else _source(str(flags.data))
-    kind = next((kind for kind in DATA_KINDS if kind in data), "")
-    for name in flags.given(*MORE):
-        if kind and name not in FLAGS[kind]:
-            fitting = " and ".join(KINDS[one] for one, known in FLAGS.items() if name in known)
-            raise Mistake(f"{option(name)} is for {fitting}; {data[kind]} is {KINDS[kind]}: leave it out")
-    return _completed(kind, data | _options(flags)) if flags.data is not None else data | _options(flags)
+    data = dict(before) if flags.data is None and before is not None else _typed(str(flags.data))
+    source = source_of(data)
+    for flag in flags.given(*FLAGS):
+        if flag not in source.flags:
+            fitting = " and ".join(one.title for one in SOURCES.values() if flag in one.flags)
+            raise Mistake(f"{option(flag)} is for {fitting}; {data[source.kind]} is {source.title}: leave it out")
+    data |= _options(flags)
+    if flags.data is None:
+        return data
+    data = source.completed(data, say)
+    for name, what in source.needs.items():
+        if name not in data:
+            flag = next((option(one) for one in source.flags if FLAGS[one] == name), f"--set data.{name}=VALUE")
+            raise Mistake(f"{data[source.kind]} is {source.title}, which needs {what}: give {flag}")
+    return {source.kind: data[source.kind], **{name: value for name, value in data.items() if name != source.kind}}
 
 
 def label(data: dict[str, Any]) -> str:
@@ -53,28 +41,33 @@ def label(data: dict[str, Any]) -> str:
     >>> label({"csv": "tables/my.iris.csv"}), label({"name": "uci/yacht"})
     ('my.iris', 'uci-yacht')
     """
-    if "name" in data:
-        return str(data["name"]).replace("/", "-")
-    where = next(str(data[kind]) for kind in DATA_KINDS if kind in data)
+    source = source_of(data)
+    where = str(data[source.kind])
+    if not source.path:
+        return where.replace("/", "-")
     stem = os.path.basename(os.path.abspath(where))
-    return stem if "folder" in data else os.path.splitext(stem)[0]
+    return stem if source.folders else os.path.splitext(stem)[0]
 
 
-def _source(typed: str) -> dict[str, Any]:
+def file_of(data: dict[str, Any]) -> str | None:
+    """The file or folder of a recipe's data that `bayesianize predict` takes, too; None if there is none."""
+    source = source_of(data)
+    return str(data[source.kind]) if source.again else None
+
+
+def _typed(typed: str) -> dict[str, Any]:
     """{kind: where} of what `--data` names."""
     known = names()
     spelled = typed.lower().replace("-", "_")
     if spelled in known:
         return {"name": spelled}
-    if os.path.isdir(typed):
-        return {"folder": typed}
     ending = os.path.splitext(typed)[1].lower()
-    kind = {".csv": "csv", ".tsv": "csv", ".npz": "arrays"}.get(ending)
+    source = source_at(typed)
+    if source is not None and os.path.exists(typed):
+        return {source.kind: typed}
     if os.path.exists(typed):
-        if kind is None:
-            hint = "; an .npy file holds one array: put inputs x and targets y in one .npz" if ending == ".npy" else ""
-            raise Mistake(f"--data {typed}: expected a .csv, .tsv or .npz file, or a folder of images{hint}")
-        return {kind: typed}
+        hint = "; an .npy file holds one array: put inputs x and targets y in one .npz" if ending == ".npy" else ""
+        raise Mistake(f"--data {typed}: expected {_expected()}{hint}")
     if ending or (os.path.dirname(typed) and not typed.startswith("uci/")):
         raise Mistake(f"there is no file or folder {typed}{_beside(typed)}")
     hint = nearest(spelled, known) or _beside(typed)
@@ -82,6 +75,13 @@ def _source(typed: str) -> dict[str, Any]:
         f"unknown data {typed!r}{hint}: there is no file or folder of that name, and the named sets are "
         f"{', '.join(known)}"
     )
+
+
+def _expected() -> str:
+    """The files and folders that there are sources for."""
+    *endings, last = [ending for source in SOURCES.values() for ending in source.endings]
+    folders = [source.title for source in SOURCES.values() if source.folders]
+    return ", or ".join([f"a {', '.join(endings)} or {last} file", *folders])
 
 
 def _beside(path: str) -> str:
@@ -93,19 +93,24 @@ def _beside(path: str) -> str:
 
 def _options(flags: Flags) -> dict[str, Any]:
     """The options of the data that flags give."""
-    options = flags.given("target", "validation")
-    if flags.task is not None:
-        options["task"] = one_of("task", flags.task, TASKS)
-    if flags.drop is not None:
-        options["drop"] = [name.strip() for name in flags.drop.split(",")]
-    if flags.image_size is not None:
-        sides = whole_numbers("--image-size", flags.image_size, "32 or 24x32")
-        if len(sides) > 2:
-            raise Mistake(f"--image-size is one side or HEIGHTxWIDTH, as 32 or 24x32; got {flags.image_size!r}")
-        options["size"] = sides[0] if len(sides) == 1 else sides
-    if flags.test is not None:
-        options["test"] = _fraction_or_file(flags.test)
-    return options
+    return {
+        FLAGS[flag]: VALUES[flag](typed) if flag in VALUES else typed for flag, typed in flags.given(*FLAGS).items()
+    }
+
+
+def _task(typed: str) -> str:
+    return one_of("task", typed, TASKS)
+
+
+def _columns(typed: str) -> list[str]:
+    return [name.strip() for name in typed.split(",")]
+
+
+def _sides(typed: str) -> int | list[int]:
+    sides = whole_numbers("--image-size", typed, "32 or 24x32")
+    if len(sides) > 2:
+        raise Mistake(f"--image-size is one side or HEIGHTxWIDTH, as 32 or 24x32; got {typed!r}")
+    return sides[0] if len(sides) == 1 else sides
 
 
 def _fraction_or_file(typed: str) -> float | str:
@@ -117,37 +122,9 @@ def _fraction_or_file(typed: str) -> float | str:
         raise Mistake(f"--test is a share of the data, as 0.2, or a CSV file of test rows; got {typed!r}") from None
 
 
-def _completed(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """With what nobody said: which share validates, and how large images are."""
-    data = {"validation": VALIDATION, **data}
-    if kind == "name" and not data["validation"]:
-        del data["validation"]
-    if kind == "csv" and "target" not in data:
-        columns = ", ".join(Reading().rows(data["csv"]).columns)
-        raise Mistake(f"say which column to predict with --target; {data['csv']} has the columns {columns}")
-    if kind == "arrays":
-        inside = array_names(data["arrays"])
-        if "x_validation" in inside:
-            del data["validation"]
-        data = data if "x_test" in inside else {"test": TEST, **data}
-    if kind == "folder" and "size" not in data:
-        data |= _size(data["folder"])
-    return {kind: data[kind], **{name: value for name, value in data.items() if name != kind}}
-
-
-def _size(folder: str) -> dict[str, int]:
-    """The size to scale images to, if they differ in size, or are larger than a small network is made for."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they come again when the images are read
-        found = find_images(folder)
-    sizes = set()
-    for files in (files for classes in found.parts.values() for files in classes.values()):
-        for file in files:
-            try:
-                sizes.add(header(file).size)
-            except ImageFileError:
-                continue  # reading the data names it
-    if len(sizes) == 1 and max(*sizes.pop()) <= SMALL:
-        return {}
-    say(f"images are scaled to {SCALED} x {SCALED} pixels; --image-size says otherwise")
-    return {"size": SCALED}
+VALUES: dict[str, Callable[[str], Any]] = {  # what the text of a flag means; others are values already
+    "task": _task,
+    "drop": _columns,
+    "image_size": _sides,
+    "test": _fraction_or_file,
+}

@@ -7,14 +7,15 @@ import os
 import pathlib
 from typing import Any
 
+from bnn.cli.training.sources import file_of
 from bnn.cli.validation import predictions
 from bnn.data.dataset import Data
+from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
-from bnn.evaluation.size import size_of
+from bnn.metrics.registry import find
 from bnn.train.outcome import Outcome
 
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
-PERCENT = ("accuracy", "ece")
 
 
 def summary(folder: str, outcome: Outcome, data: Data) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
     if found["scored"] is not None:
-        numbers = ", ".join(_number(name, value) for name, value in found["metrics"].items())
+        numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
@@ -62,11 +63,11 @@ def _scores(outcome: Outcome, data: Data) -> dict[str, Any]:
     """How good the run is on the validation data, or on the test data where there are none."""
     scored = next((name for name in ("validation", "test") if getattr(data, name) is not None), None)
     if scored is None:
-        return {"scored": None, "inputs": 0, "draws": 0, "metrics": {}}
+        return {"scored": None, "inputs": 0, "draws": 0, "metrics": {}, "task": data.task}
     outputs, targets = predictions(outcome, data, getattr(data, scored))
     found = Resampling(RESAMPLES, 0, 15).few(outputs, targets, data.task == "regression")
     metrics = {name: interval.value for name, interval in found.items()}
-    return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics}
+    return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics, "task": data.task}
 
 
 def _seconds(folder: str) -> float:
@@ -81,8 +82,7 @@ def _stages(folder: str) -> list[list[dict[str, Any]]]:
 
 
 def _next(folder: str, data: dict[str, Any]) -> list[str]:
-    own = next((str(data[kind]) for kind in ("csv", "folder") if kind in data), "FILE")
-    run, inputs = _quoted(folder), _quoted(own)
+    run, inputs = _quoted(folder), _quoted(file_of(data) or "FILE")
     return [f"bayesianize evaluate {run}", f"bayesianize predict {run} {inputs}", f"bayesianize report {run}"]
 
 
@@ -102,9 +102,11 @@ def _time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _number(name: str, value: float) -> str:
-    shown = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS"}.get(name, name)
-    return f"{shown} {100 * value:.1f} %" if name in PERCENT else f"{shown} {value:.4g}"
+def _number(task: str, name: str, value: float) -> str:
+    one = find(task, name)
+    if one is None:
+        return f"{name} {value:.4g}"
+    return f"{one.title} {100 * value:.1f} %" if one.format == "percent" else f"{one.title} {value:.4g}"
 
 
 def _counted(epochs: int) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bnn.data.tables.rows import is_path
+from bnn.data.tables.table import is_path
 
 Array = npt.NDArray[Any]
 

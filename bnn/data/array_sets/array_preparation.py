@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ class ScaledInputs:
         shape: of one input, (D, ...).
         mean, sd: (D,); where all are 0 and 1 nothing is changed.
     """
+
+    kind: ClassVar[str] = "arrays"
 
     shape: tuple[int, ...]
     mean: tuple[float, ...]
@@ -66,7 +68,7 @@ class ScaledInputs:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {"kind": "arrays", "shape": list(self.shape), "mean": list(self.mean), "sd": list(self.sd)}
+        return {"kind": self.kind, "shape": list(self.shape), "mean": list(self.mean), "sd": list(self.sd)}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> ScaledInputs:
@@ -88,6 +90,8 @@ class ArrayImages:
         shape: of one prepared image, (C, H, W).
     """
 
+    kind: ClassVar[str] = "array_images"
+
     scaling: ImageScaling
     layout: str
     shape: tuple[int, ...]
@@ -103,7 +107,7 @@ class ArrayImages:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         scaling = self.scaling.to_dict()
-        return {"kind": "array_images", "scaling": scaling, "layout": self.layout, "shape": list(self.shape)}
+        return {"kind": self.kind, "scaling": scaling, "layout": self.layout, "shape": list(self.shape)}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> ArrayImages:

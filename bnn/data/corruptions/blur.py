@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from bnn._common.extras import need
 
-from .motion import blur_along, zoomed
 from .streams import Floats, Images, Streams
 
 DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))  # radius of the disk, sd of its soft edge
@@ -77,3 +78,55 @@ def zoom_blur(images: Images, severity: int, streams: Streams) -> Floats:
     factors = np.arange(1, ZOOM[severity - 1], 0.01)
     x = images.astype(np.float64)
     return (x + sum(zoomed(x, factor) for factor in factors)) / (len(factors) + 1)
+
+
+def blur_along(images: NDArray[np.generic], radius: int, sigma: float, degrees: Floats) -> Floats:
+    """Every pixel becomes a mean over the 2 radius + 1 pixels from it on, in a direction of its image's own.
+
+        y(p) = sum_i k_i x(p + o_i),   k_i ~ exp(-i^2 / (2 sigma^2)),   o_i = ceil(i (cos, sin) - 1/2)
+
+    with i from 0 (one side only: this is ImageMagick's kernel, offsets and edge rule), the image going on beyond its
+    edge as the pixel there, and the mean rounded to a whole number as a PNG stores it.
+
+    Args:
+        images: (N, C, H, W), of 0 to 255.
+        degrees: angles (N,), from the direction of a row, turning downwards.
+    """
+    steps = np.arange(2 * radius + 1)
+    kernel = np.exp(-0.5 * (steps / sigma) ** 2)
+    kernel /= kernel.sum()
+    turn = np.deg2rad(degrees)[:, None]
+    rows = np.ceil(steps * np.sin(turn) - 0.5).astype(np.int64)  # (N, taps)
+    cols = np.ceil(steps * np.cos(turn) - 0.5).astype(np.int64)
+    reach = 2 * radius
+    padded = np.pad(images, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
+    shifted = sliding_window_view(padded, images.shape[2:], axis=(2, 3))  # (N, C, shifts, shifts, H, W)
+    every = np.arange(len(images))
+    total = np.zeros(images.shape)
+    for i in steps:
+        total += kernel[i] * shifted[every, :, reach + rows[:, i], reach + cols[:, i]]
+    return np.floor(total + 0.5)
+
+
+def zoomed(images: Floats, factor: float) -> Floats:
+    """The middle of each image (N, C, H, W), enlarged by `factor` with linear interpolation to the image's size."""
+    rows, cols = (_enlarging(size, factor) for size in images.shape[2:])
+    return rows @ images @ cols.T
+
+
+def _enlarging(size: int, factor: float) -> Floats:
+    """The matrix (size, size) of zooming in along one axis.
+
+    The middle ceil(size / factor) pixels are spread over round(that * factor), first on first and last on last, and of
+    these the middle `size` are kept.
+    """
+    kept = int(np.ceil(size / factor))
+    spread = round(kept * factor)
+    places = (np.arange(size) + (spread - size) // 2) * ((kept - 1) / max(spread - 1, 1))
+    below = np.minimum(np.floor(places).astype(np.int64), kept - 1)
+    above = np.minimum(below + 1, kept - 1)
+    first = (size - kept) // 2
+    matrix = np.zeros((size, size))
+    np.add.at(matrix, (np.arange(size), first + below), 1 - (places - below))
+    np.add.at(matrix, (np.arange(size), first + above), places - below)
+    return matrix

@@ -7,7 +7,7 @@ import pathlib
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ class FolderPreparation:
         grey: one channel instead of three.
         resized: whether training images were scaled, too; where not, scaling a new one is a warning.
     """
+
+    kind: ClassVar[str] = "folder"
 
     scaling: ImageScaling
     size: tuple[int, int]
@@ -91,7 +93,7 @@ class FolderPreparation:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {
-            "kind": "folder",
+            "kind": self.kind,
             "scaling": self.scaling.to_dict(),
             "size": list(self.size),
             "grey": self.grey,

@@ -1,11 +1,12 @@
-"""Image files as arrays of bytes: upright, in one colour mode, at one size; damaged files are named."""
+"""Image files as arrays of bytes: upright, in one colour mode, at one size; damaged ones, and too many, are errors."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
 ORIENTATION = 0x0112  # the Exif tag; from 5 on, the image lies on its side
 QUIET = ("thumbs.db", "desktop.ini", "__macosx")  # what systems leave behind; hidden files are, too
+CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")  # the limit of a container's memory
 
 Path = str | os.PathLike[str]
 Bytes = npt.NDArray[np.uint8]
@@ -127,3 +129,26 @@ def _on_white(image: Any) -> Any:
     rgba = image.convert("RGBA")
     white = need("PIL.Image", "data").new("RGBA", rgba.size, "white")
     return need("PIL.Image", "data").alpha_composite(white, rgba)
+
+
+def memory_bytes() -> int | None:
+    """The memory this process may use; None where nobody says."""
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names:
+        return None
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CONTAINER.read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def check_memory(shape: Sequence[int]) -> None:
+    """An error if images (N, C, H, W) of one byte per pixel and channel take more than half of the memory."""
+    needed, there = math.prod(shape), memory_bytes()
+    if there is not None and needed > there / 2:
+        raise MemoryError(
+            f"{shape[0]} images of {shape[2]} x {shape[3]} pixels take {needed / 2**30:.3g} GiB, more than half of the "
+            f"{there / 2**30:.3g} GiB of memory; give a smaller size=, such as size=64"
+        )

@@ -1,6 +1,6 @@
-"""Files of images as they are published: IDX, CIFAR's binary records, SVHN's .mat, .npz, a zip of JPEGs; no pickle.
+"""Files of images as they are published: IDX, CIFAR's binary records, SVHN's .mat, a zip of JPEGs; and plain .npz.
 
-Every reader takes paths and how many images are wanted (None: all), and gives a `Stack`.
+Every reader takes paths and how many images are wanted (None: all), and gives a `Stack`. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from bnn._common.extras import need
 BROKEN = (EOFError, OSError, KeyError, ValueError, TypeError, IndexError, NotImplementedError, struct.error)
 BROKEN_PACKING = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
 CIFAR_PIXELS = 3 * 32 * 32
+DIGITS_FILE = Path(__file__).with_name("digits.npz")
+DIGITS_TRAINING = 1297  # the first ones; the other 500 are for testing
+DIGITS_WHITE = 16
 
 
 class Readable(Protocol):
@@ -181,3 +184,60 @@ def pictures(files: Iterator[bytes]) -> NDArray[np.uint8]:
     pillow = need("PIL.Image", extra="data")
     loaded = [np.asarray(pillow.open(io.BytesIO(data)).convert("RGB")) for data in files]
     return np.ascontiguousarray(np.stack(loaded).transpose(0, 3, 1, 2))
+
+
+def read_npz(paths: Sequence[Path], first: int | None = None) -> Stack:
+    """Images and labels of an .npz file.
+
+    Its images are `images` uint8 (N, H, W) or (N, H, W, C); `labels` (N,) and `coarse` (N,) are optional. Nothing is
+    unpickled.
+    """
+    (path,) = paths
+    with reading(path), zipfile.ZipFile(path) as archive:
+        members = [name.removesuffix(".npy") for name in archive.namelist()]
+        if "images" not in members:
+            raise ValueError(f"it holds {members}, expected 'images', and 'labels' where there are any")
+        images = _channels_first(member(archive, "images", first))
+        labels, coarse = (member(archive, one, first) if one in members else None for one in ("labels", "coarse"))
+    return Stack(images, labels, coarse)
+
+
+def member(archive: zipfile.ZipFile, name: str, first: int | None = None) -> NDArray[Any]:
+    """One array of an .npz file, or only its `first` rows, unpacking no more than these."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, expected plain numbers; they are never unpickled")
+        if fortran or not shape:  # column by column: the first rows are all over it
+            whole = rows(file, 1, tuple(shape[::-1]), dtype, whole=True)[0].T
+            return whole[:first] if shape else whole
+        count = shape[0] if first is None else min(first, shape[0])
+        return rows(file, count, shape[1:], dtype, whole=count == shape[0])
+
+
+def _channels_first(images: NDArray[Any]) -> NDArray[Any]:
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim != 4 or images.shape[3] not in (1, 3):
+        raise ValueError(f"images have shape {images.shape}, expected (N, H, W) or (N, H, W, C) with C = 1 or 3")
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
+def read_digits(part: str, first: int | None = None) -> Stack:
+    """1,797 handwritten digits of 8 x 8 pixels; the first 1,297 are for training, the last 500 for testing.
+
+    They are the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak (1998), UCI
+    Machine Learning Repository, doi:10.24432/C50P49, CC BY 4.0, in their order: writers come one after the other, so
+    that most of the test digits are by hands that training never saw. Their 17 shades, 0 to 16, are spread over
+    0 to 255.
+
+    >>> read_digits("test").images.shape
+    (500, 1, 8, 8)
+    """
+    chosen = slice(None, DIGITS_TRAINING) if part == "train" else slice(DIGITS_TRAINING, None)
+    with reading(DIGITS_FILE), np.load(DIGITS_FILE, allow_pickle=False) as file:
+        images, labels = file["images"][chosen][:first], file["labels"][chosen][:first]
+    spread = (images.astype(np.uint16) * 255 + DIGITS_WHITE // 2) // DIGITS_WHITE  # rounded
+    return Stack(spread.astype(np.uint8)[:, None], labels)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from bnn.data.array_sets.arrays import arrays
 from bnn.data.dataset import Data
-from bnn.data.named_sets.formats import reading
-from bnn.data.named_sets.packed import member
-from bnn.data.named_sets.sources import Form, locate
+from bnn.data.named_sets.formats import member, reading
+from bnn.data.named_sets.store import Form, locate
 
 # As `bnn.data.load("uci/<name>")` calls them, and as the collection with the standard splits does.
 UCI_SETS = {
@@ -31,7 +30,7 @@ UCI_SETS = {
 }
 
 
-class Rows(NamedTuple):
+class SplitTable(NamedTuple):
     """A table in its own units, and the rows of the two parts of one split."""
 
     x: NDArray[np.float64]  # (N, D)
@@ -53,7 +52,7 @@ def splits(name: str) -> int:
     return 5 if name == "protein" else 20
 
 
-def read_uci(name: str, split: int, download: bool = False) -> Rows:
+def read_uci(name: str, split: int, download: bool = False) -> SplitTable:
     """The rows of one of `UCI_SETS` and its split number `split`, counted from 0."""
     if isinstance(split, bool) or not isinstance(split, int) or not 0 <= split < splits(name):
         raise ValueError(f"uci/{name} has the splits 0 to {splits(name) - 1}, got split={split!r}")
@@ -80,14 +79,14 @@ def _forms(name: str, split: int) -> list[Form]:
     return [Form(arrays, ("uci_regression.npz",)), *texts]
 
 
-def _arrays(paths: Sequence[Path], name: str, split: int) -> Rows:
+def _arrays(paths: Sequence[Path], name: str, split: int) -> SplitTable:
     """From `uci_regression.npz`, which holds <name>__x (N, D), __y (N,), __train and __test (splits, n)."""
     with reading(paths[0]), zipfile.ZipFile(paths[0]) as archive:
         x, y, train, test = (member(archive, f"{name}__{one}") for one in ("x", "y", "train", "test"))
-        return Rows(x, y.reshape(len(x), -1), train[split].astype(np.int64), test[split].astype(np.int64))
+        return SplitTable(x, y.reshape(len(x), -1), train[split].astype(np.int64), test[split].astype(np.int64))
 
 
-def _texts(paths: Sequence[Path]) -> Rows:
+def _texts(paths: Sequence[Path]) -> SplitTable:
     """From text files: the table, the columns that are features and target, the rows of the two parts."""
     with reading(paths[0]):
         table = np.loadtxt(paths[0], ndmin=2)
@@ -102,10 +101,10 @@ def _texts(paths: Sequence[Path]) -> Rows:
     with reading(paths[1]):
         if min(features.min(), target.min()) < 0:
             raise ValueError("a column has a negative number")
-        return Rows(table[:, features], table[:, target], train, test)
+        return SplitTable(table[:, features], table[:, target], train, test)
 
 
-def _check(rows: Rows, path: Path) -> None:
+def _check(rows: SplitTable, path: Path) -> None:
     """Raises ValueError, with the name of the file, unless the table is one and the split divides its rows."""
     with reading(path):
         if rows.x.ndim != 2 or rows.y.shape != (len(rows.x), 1) or rows.x.dtype.kind != "f" or rows.y.dtype.kind != "f":

@@ -11,8 +11,8 @@ import numpy as np
 
 from bnn._common.errors import ArgumentError
 from bnn.data.tables.columns import CategoryColumn, Column, NumberColumn, category_name, mean_and_sd, numbers_of
-from bnn.data.tables.disguised import refuse_disguised
-from bnn.data.tables.rows import Cell, Rows, is_missing, number
+from bnn.data.tables.doubts import refuse_disguised
+from bnn.data.tables.table import Cell, Table, is_missing, number
 
 MANY = 50  # different texts that a column may hold without being listed in `categories`
 SOME, DISTINCT = 10, 0.8  # nor may it hold more than SOME if they are this share of all: names or dates
@@ -26,7 +26,7 @@ class Words(Protocol):
         """All of them, in lower case."""
 
 
-def column_kind(rows: Rows, name: str, reading: Words, categories: Iterable[str]) -> type[Column]:
+def column_kind(rows: Table, name: str, reading: Words, categories: Iterable[str]) -> type[Column]:
     """Whether a column holds numbers or categories, judged by all of its values that are not missing.
 
     Raises:
@@ -61,14 +61,14 @@ def column_kind(rows: Rows, name: str, reading: Words, categories: Iterable[str]
     return CategoryColumn
 
 
-def with_numbers(rows: Rows, kinds: Mapping[str, type[Column]], reading: Words) -> Rows:
+def with_numbers(rows: Table, kinds: Mapping[str, type[Column]], reading: Words) -> Table:
     """The rows with the text of all columns of numbers read, once for all parts."""
     words = reading.words_of(NumberColumn)
     read = {name: numbers_of(rows, name, words).tolist() for name, kind in kinds.items() if kind is NumberColumn}
     return replace(rows, columns=rows.columns | read)
 
 
-def learned_column(rows: Rows, name: str, kind: type[Column], words: frozenset[str]) -> Column | None:
+def learned_column(rows: Table, name: str, kind: type[Column], words: frozenset[str]) -> Column | None:
     """The column as the training part `rows` shows it; None if it is the same in every row."""
     cells = [cell for _, cell in _present(rows, name, words)]
     missing = len(cells) < len(rows)
@@ -86,6 +86,6 @@ def learned_column(rows: Rows, name: str, kind: type[Column], words: frozenset[s
     return CategoryColumn(name, categories, missing)
 
 
-def _present(rows: Rows, name: str, words: frozenset[str]) -> list[tuple[int, Cell]]:
+def _present(rows: Table, name: str, words: frozenset[str]) -> list[tuple[int, Cell]]:
     """(row, cell) of a column's cells that are not missing."""
     return [(row, cell) for row, cell in enumerate(rows.columns[name]) if not is_missing(cell, words)]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bnn._common.records import stored_fields, stored_number
 from bnn._common.text import listed
-from bnn.data.tables.rows import Cell, Rows, is_missing
+from bnn.data.tables.table import Cell, Table, is_missing
 
 UNKNOWN = ["warn", "error"]
 ROUNDING = 1e-9  # an sd below this share of a column's size is no difference
@@ -38,7 +38,7 @@ class NumberColumn:
         """A name for each feature."""
         return [self.name, *([f"{self.name} is missing"] if self.missing else [])]
 
-    def encode(self, rows: Rows, words: frozenset[str], unknown: str) -> Array:
+    def encode(self, rows: Table, words: frozenset[str], unknown: str) -> Array:
         """Features (N, 1 or 2) of the rows' cells."""
         values = numbers_of(rows, self.name, words)  # (N,), NaN where missing
         gone = np.isnan(values)
@@ -79,24 +79,24 @@ class CategoryColumn:
         """A name for each feature."""
         return [*(f"{self.name}={one}" for one in self.categories), *([f"{self.name} is missing"] * self.missing)]
 
-    def encode(self, rows: Rows, words: frozenset[str], unknown: str) -> Array:
+    def encode(self, rows: Table, words: frozenset[str], unknown: str) -> Array:
         """Features (N, categories) of the rows' cells; all are 0 where the category is unknown."""
         positions = {one: index for index, one in enumerate(self.categories)}
         encoded = np.zeros((len(rows), len(self.features)))
-        strangers: dict[str, int] = {}  # and where they were seen first
+        unseen: dict[str, int] = {}  # and where they were seen first
         for row, cell in enumerate(rows.columns[self.name]):
             gone = is_missing(cell, words)
             at = len(positions) if gone and self.missing else None if gone else _position(positions, cell)
             if at is None:
-                strangers.setdefault("missing" if gone else repr(cell), row)
+                unseen.setdefault("missing" if gone else repr(cell), row)
             else:
                 encoded[row, at] = 1
-        if strangers:
-            self._tell(rows, strangers, unknown)
+        if unseen:
+            self._tell(rows, unseen, unknown)
         return encoded
 
-    def _tell(self, rows: Rows, strangers: dict[str, int], unknown: str) -> None:
-        seen = listed(f"{one} ({rows.word} {rows.numbers[row]})" for one, row in strangers.items())
+    def _tell(self, rows: Table, unseen: dict[str, int], unknown: str) -> None:
+        seen = listed(f"{one} ({rows.word} {rows.numbers[row]})" for one, row in unseen.items())
         message = f"{rows.source}: not in the training part of column {self.name!r}: {seen}"
         if unknown == "error":
             raise ValueError(f"{message}; known are {listed(map(repr, self.categories), 10)}")
@@ -124,7 +124,7 @@ def column_from_dict(stored: Any) -> Column:
     raise ValueError(f"unknown kind of column {kind!r}; expected one of ['category', 'number']")
 
 
-def numbers_of(rows: Rows, name: str, words: frozenset[str]) -> Array:
+def numbers_of(rows: Table, name: str, words: frozenset[str]) -> Array:
     """The cells of a column as numbers (N,), NaN where missing; text and infinity are errors that name the place."""
     cells = rows.columns[name]
     if all(isinstance(cell, float) and not math.isinf(cell) for cell in cells):  # read already

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from bnn._common.checks import fraction_of
 from bnn._common.errors import ArgumentError
 from bnn.data.dataset import Data, Part, TargetScale, Task
+from bnn.data.sources import VALIDATION
 from bnn.data.split import Split, split
 from bnn.data.tables.column_kinds import column_kind, with_numbers
 from bnn.data.tables.columns import Column
-from bnn.data.tables.csv_target import Target, find_target
 from bnn.data.tables.doubts import warn_of_columns, warn_of_shared_rows
-from bnn.data.tables.missing_targets import with_targets
-from bnn.data.tables.rows import Rows, is_path
-from bnn.data.tables.table import Reading, TablePreparation, learned
+from bnn.data.tables.preparation import Reading, TablePreparation, learned
+from bnn.data.tables.table import Table, is_path
+from bnn.data.tables.target import Target, find_target, with_targets
 
 Path = str | os.PathLike[str]
 
@@ -78,7 +78,7 @@ def csv(
     preparation = learned(train, kinds, reading)
     scale = goal.scale(train) if goal.task == "regression" else None
 
-    def part(chosen: Rows | Tensor, label: str) -> Part | None:
+    def part(chosen: Table | Tensor, label: str) -> Part | None:
         if isinstance(chosen, Tensor):
             chosen = rows.subset(chosen.tolist(), f"{rows.source} ({label} part)")
         return _part(chosen, preparation, goal, scale) if len(chosen) else None
@@ -95,6 +95,14 @@ def csv(
     )
     warn_of_shared_rows(data)
     return data
+
+
+def completed(description: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
+    """What the command line adds: the share of validation data; without a target, the columns there are in an error."""
+    if "target" not in description:
+        columns = ", ".join(Reading().rows(description["csv"]).columns)
+        raise ValueError(f"say which column to predict with --target; {description['csv']} has the columns {columns}")
+    return {"validation": VALIDATION, **description}
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
@@ -117,7 +125,7 @@ def _one_name(target: Any) -> str:
 
 
 def _kinds(
-    rows: Rows, target: str, reading: Reading, drop: Sequence[str], categories: Sequence[str]
+    rows: Table, target: str, reading: Reading, drop: Sequence[str], categories: Sequence[str]
 ) -> dict[str, type[Column]]:
     """{column: its kind} of all that are predicted from."""
     rows.need([*drop, *categories])
@@ -134,12 +142,12 @@ def _kinds(
     return {name: column_kind(rows, name, reading, categories) for name in names}
 
 
-def _split(rows: Rows, goal: Target, test: Any, validation: Any, seed: int) -> Split:
+def _split(rows: Table, goal: Target, test: Any, validation: Any, seed: int) -> Split:
     fractions = fraction_of(test, "test"), fraction_of(validation, "validation")
     labels = goal.labels(rows) if goal.task == "classification" else None
     return split(len(rows), *fractions, seed, labels, goal.classes, rows.source)
 
 
-def _part(rows: Rows, preparation: TablePreparation, goal: Target, scale: TargetScale | None) -> Part:
+def _part(rows: Table, preparation: TablePreparation, goal: Target, scale: TargetScale | None) -> Part:
     x = preparation.encode(rows)
     return Part(x, goal.labels(rows) if scale is None else scale.scaled(goal.numbers(rows)).float())

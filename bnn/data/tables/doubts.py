@@ -1,23 +1,33 @@
-"""What in a table may be meant otherwise than it is read: warnings that name it."""
+"""What in a table may be meant otherwise than it is read: warnings, and errors for numbers that are written as text."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 
+from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 from bnn.data.dataset import Data, Part
 from bnn.data.tables.columns import Column, NumberColumn, category_name
-from bnn.data.tables.rows import Rows, is_missing
+from bnn.data.tables.table import Table, is_missing, number
 
 ENOUGH = 10  # rows; in fewer, whole numbers that follow each other are no surprise
 
+_UNIT = r"(?:US\$|[$€£¥₹₽₩₺%‰]|EUR|USD|GBP|CHF)"
+_DRESSED = re.compile(rf"([+-]?)\s*{_UNIT}?\s*([+-]?)([0-9.,].*?)\s*{_UNIT}?", re.IGNORECASE)
+_GROUPS = {  # of three digits, the decimal sign not among what separates them; {decimal sign: pattern}
+    ".": re.compile(r"[0-9]{1,3}(?:[,'\u2019 _\u00a0\u202f][0-9]{2,3})*[,'\u2019 _\u00a0\u202f][0-9]{3}(?:[.][0-9]*)?"),
+    ",": re.compile(r"[0-9]{1,3}(?:[.'\u2019 _\u00a0\u202f][0-9]{2,3})*[.'\u2019 _\u00a0\u202f][0-9]{3}(?:,[0-9]*)?"),
+}
+_OTHER = {".": ",", ",": "."}
+
 
 def warn_of_columns(
-    rows: Rows, kinds: Mapping[str, type[Column]], words: frozenset[str], target: str, classes: Iterable[str]
+    rows: Table, kinds: Mapping[str, type[Column]], words: frozenset[str], target: str, classes: Iterable[str]
 ) -> None:
     """Warns of columns that look like row numbers, and of categories or classes that differ in case or blanks alone."""
     for name, kind in kinds.items():
@@ -29,7 +39,7 @@ def warn_of_columns(
     _warn_of_alike(rows, target, classes)
 
 
-def _warn_of_alike(rows: Rows, name: str, values: Iterable[str]) -> None:
+def _warn_of_alike(rows: Table, name: str, values: Iterable[str]) -> None:
     alike: dict[str, list[str]] = {}
     for value in sorted(values):
         alike.setdefault(" ".join(value.casefold().split()), []).append(value)
@@ -56,7 +66,7 @@ def warn_of_shared_rows(data: Data) -> None:
         )
 
 
-def _warn_of_row_number(rows: Rows, name: str) -> None:
+def _warn_of_row_number(rows: Table, name: str) -> None:
     values = np.sort(np.array(rows.columns[name], dtype=np.float64))  # NaN, where missing, comes last
     exact = len(values) >= ENOUGH and np.abs(values).max() < 2**53  # and whole numbers are told apart
     if exact and values[0].is_integer() and (np.diff(values) == 1).all():
@@ -72,3 +82,51 @@ def _keys(part: Part) -> list[bytes]:
     x, y = part.tensors()
     rows = torch.cat([x.double(), y.double().reshape(len(y), -1)], 1) + 0.0  # -0 is 0
     return [row.tobytes() for row in rows.numpy()]
+
+
+def undressed(text: str, decimal: str = ".") -> str | None:
+    """A text as the number it is without the signs around and inside it; None if it is none even then.
+
+    >>> [undressed(text) for text in ("$1,000.50", "12 %", "1 000", "-€5", "1,5", "A4")]
+    ['1000.50', '12', '1000', '-5', '1.5', None]
+    """
+    match = _DRESSED.fullmatch(text)
+    if match is None:
+        return None
+    outer, inner, digits = match.groups()
+    if outer and inner:
+        return None
+    if _GROUPS[decimal].fullmatch(digits):
+        digits = re.sub(rf"[^0-9{decimal}]", "", digits)
+    elif number(digits, _OTHER[decimal]) is not None:
+        digits = digits.replace(_OTHER[decimal], decimal)
+    return outer + inner + digits if number(digits, decimal) is not None else None
+
+
+def refuse_disguised(
+    rows: Table, name: str, texts: Sequence[tuple[int, str]], count: int, otherwise: str, argument: str
+) -> None:
+    """An error if most values of a column would be numbers without such signs.
+
+    Args:
+        rows: the table.
+        name: of the column.
+        texts: (row, text) of its values that are no numbers.
+        count: how many values it has, numbers among them.
+        otherwise: what to say if they are meant as they are, and
+        argument: which argument that is.
+    """
+    plain = [(row, text, undressed(text, rows.decimal)) for row, text in texts]
+    found = [(row, text, bare) for row, text, bare in plain if bare is not None]
+    if not found or 2 * (count - len(texts) + len(found)) <= count:
+        return
+    row, text, bare = found[0]
+    other = _OTHER[rows.decimal]
+    signs = any(number(one, other) is not None and not _GROUPS[rows.decimal].fullmatch(one) for _, one, _ in found)
+    hint = f", or say decimal={other!r} if {other!r} is the decimal sign of all numbers" if signs else ""
+    raise ArgumentError(
+        f"{rows.place(row)}: a number that is written as text, {text!r} in {name!r} ({len(found)} of {count} values "
+        f"are such); write {bare} in its place (numbers have no signs of currency, per cent or thousands){hint}, "
+        f"or say {otherwise}",
+        *(("decimal", argument) if hint else (argument,)),
+    )

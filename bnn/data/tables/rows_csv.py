@@ -11,7 +11,7 @@ from typing import Any
 
 from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
-from bnn.data.tables.rows import Cell, Rows, number
+from bnn.data.tables.table import Cell, Table, number
 
 DELIMITERS = (",", ";", "\t", "|")
 _WITH_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
@@ -25,7 +25,7 @@ def read_csv(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str = "utf-8-sig",
-) -> Rows:
+) -> Table:
     """The rows of a CSV file, cells without the blanks around them.
 
     Args:
@@ -57,8 +57,8 @@ def read_csv(
         if name or any(cells):
             columns[name] = cells
     _check_names(path.name, header, list(columns))
-    rows = Rows(path.name, columns, [line for line, _ in records])
-    return Rows(rows.source, columns, rows.numbers, decimal=decimal or _decimal(rows, delimiter))
+    rows = Table(path.name, columns, [line for line, _ in records])
+    return Table(rows.source, columns, rows.numbers, decimal=decimal or _decimal(rows, delimiter))
 
 
 def _text(path: pathlib.Path, encoding: str) -> str:
@@ -142,7 +142,7 @@ def _check_names(source: str, header: list[str], used: list[str]) -> None:
         raise ValueError(f"{source}: several columns have no name; name them in the first line")
 
 
-def _decimal(rows: Rows, delimiter: str) -> str:
+def _decimal(rows: Table, delimiter: str) -> str:
     """A comma only if ; stands between cells and some number has one; both signs in one file are an error."""
     if delimiter != ";":
         return "."
@@ -152,7 +152,7 @@ def _decimal(rows: Rows, delimiter: str) -> str:
     return "," if comma else "."
 
 
-def _first(rows: Rows, pattern: re.Pattern[str]) -> str | None:
+def _first(rows: Table, pattern: re.Pattern[str]) -> str | None:
     for name, cells in rows.columns.items():
         for row, cell in enumerate(cells):
             if isinstance(cell, str) and pattern.fullmatch(cell):

@@ -1,148 +1,172 @@
-"""Rows of a table as inputs of a network, with everything learned on the training part."""
+"""Tables before they are numbers: cells by column, each with the place it came from."""
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
-import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from bnn._common.records import stored_fields
-from bnn._common.text import listed
-from bnn.data.tables.column_kinds import learned_column
-from bnn.data.tables.columns import UNKNOWN, Column, NumberColumn, column_from_dict
-from bnn.data.tables.rows import Rows, is_path, missing_words, rows_of
-from bnn.data.tables.rows_csv import read_csv
+from bnn._common.text import listed, nearest
+
+MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none", "?")  # compared without case
+Cell = str | float
+
+_DIGITS = re.compile(r"[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.][0-9]{3})+")
+_INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a table is read, as it was asked for.
+class Table:
+    """Cells by column, as text or numbers.
 
     Args:
-        missing: words for a missing value, beside the usual ones.
-        unknown: what a category means that training never showed: "warn" (none of them) or "error".
-        delimiter, decimal, encoding: of CSV files; None finds out.
-        not_missing: words that are no missing values after all, except in columns of numbers.
-        text_decimal: the decimal sign of numbers that are text, in rows that are no file: that of the training file.
+        source: what the rows came from, for messages.
+        columns: {name: N cells}.
+        numbers: the line (of a file) or row (of a list, from 0) each came from (N,).
+        word: "line" or "row".
+        decimal: the decimal sign of numbers in text.
     """
 
-    missing: tuple[str, ...] = ()
-    unknown: str = "warn"
-    delimiter: str | None = None
-    decimal: str | None = None
-    encoding: str = "utf-8-sig"
-    not_missing: tuple[str, ...] = ()
-    text_decimal: str = "."
+    source: str
+    columns: dict[str, list[Cell]]
+    numbers: list[int]
+    word: str = "line"
+    decimal: str = "."
 
-    def __post_init__(self) -> None:
-        if self.unknown not in UNKNOWN:
-            raise ValueError(f"unknown must be one of {UNKNOWN}, got {self.unknown!r}")
-        if self.text_decimal not in (".", ","):
-            raise ValueError(f"text_decimal must be '.' or ',', got {self.text_decimal!r}")
-        missing_words(self.missing, self.not_missing)
+    def __len__(self) -> int:
+        return len(self.numbers)
 
-    @property
-    def words(self) -> frozenset[str]:
-        """Every word for a missing value among categories and classes."""
-        return missing_words(self.missing, self.not_missing)
+    def place(self, row: int) -> str:
+        """Where a row came from."""
+        return f"{self.source}, {self.word} {self.numbers[row]}"
 
-    @property
-    def words_among_numbers(self) -> frozenset[str]:
-        """Every word for a missing value in a column of numbers, where "none" and its like can be nothing else."""
-        return missing_words(self.missing)
+    def number(self, cell: Cell) -> float | None:
+        """A cell as a number with the decimal sign of the rows; None if it is text.
 
-    def words_of(self, kind: type[Column]) -> frozenset[str]:
-        """Every word for a missing value in a column of that kind."""
-        return self.words_among_numbers if kind is NumberColumn else self.words
-
-    def rows(self, raw: Any) -> Rows:
-        """The rows of a CSV file, a list of dicts or a dict of columns."""
-        if is_path(raw):
-            return read_csv(raw, self.delimiter, self.decimal, self.encoding)
-        return rows_of(raw, self.text_decimal)
-
-
-@dataclass(frozen=True)
-class TablePreparation:
-    """Turns rows of a table into inputs (N, D) of a network.
-
-    Args:
-        columns: those that are used, with what the training part says about them.
-        reading: how a table is read.
-    """
-
-    columns: tuple[Column, ...]
-    reading: Reading = Reading()
-
-    def __post_init__(self) -> None:
-        if not self.columns:
-            raise ValueError("a table needs at least one column to predict from")
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """A name for each of the D features."""
-        return tuple(feature for column in self.columns for feature in column.features)
-
-    def __call__(self, raw: str | os.PathLike[str] | Iterable[Any] | Mapping[str, Any]) -> Tensor:
-        """Features (N, D) float32 of a CSV file, a list of dicts (one per row) or a dict of columns.
-
-        Columns are found by name, in any order; others, such as the target, are ignored.
-
-        >>> from bnn.data.tables.columns import NumberColumn
-        >>> TablePreparation((NumberColumn("age", mean=40.0, sd=10.0, missing=False),))([{"age": 50, "name": "Ann"}])
-        tensor([[1.]])
+        Where rows come from a program, text may also have a point, but for 1.000: that is a thousand to some.
         """
-        return self.encode(self.reading.rows(raw))
+        value = number(cell, self.decimal)
+        if value is None and self.word == "row" and not _THOUSANDS.fullmatch(str(cell)):
+            return number(cell)
+        return value
 
-    def encode(self, rows: Rows) -> Tensor:
-        """Features (N, D) of rows that are read already."""
-        rows.need(column.name for column in self.columns)
-        reading = self.reading
-        parts = [column.encode(rows, reading.words_of(type(column)), reading.unknown) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
+    def subset(self, index: Iterable[int], source: str | None = None) -> Table:
+        """Only the rows at `index`."""
+        index = list(index)
+        columns = {name: [cells[i] for i in index] for name, cells in self.columns.items()}
+        return replace(self, source=source or self.source, columns=columns, numbers=[self.numbers[i] for i in index])
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        reading = self.reading
-        return {
-            "kind": "table",
-            "columns": [column.to_dict() for column in self.columns],
-            "missing": list(reading.missing),
-            "unknown": reading.unknown,
-            "delimiter": reading.delimiter,
-            "decimal": reading.decimal,
-            "encoding": reading.encoding,
-            "not_missing": list(reading.not_missing),
-            "text_decimal": reading.text_decimal,
-        }
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> TablePreparation:
-        """As `to_dict` stored it."""
-        text = (str, type(None))
-        types: dict[str, Any] = {"columns": list, "missing": list, "not_missing": list, "unknown": str}
-        types |= {"delimiter": text, "decimal": text, "encoding": str, "text_decimal": str}
-        read = stored_fields(stored, "table", **types)
-        columns = tuple(column_from_dict(column) for column in read.pop("columns"))
-        words = {name: tuple(map(str, read[name])) for name in ("missing", "not_missing")}
-        return cls(columns, Reading(**read | words))
+    def need(self, names: Iterable[str]) -> None:
+        """An error that names the columns among `names` that are not there."""
+        absent = [name for name in names if name not in self.columns]
+        if absent:
+            data = any(number(name) is not None for name in self.columns)
+            hint = "; the first line must name the columns, and looks like data" if data else ""
+            raise ValueError(
+                f"{self.source}: no column {listed(map(repr, absent))}; its columns are "
+                f"{listed(map(repr, self.columns), 20)}{nearest(absent[0], self.columns)}{hint}"
+            )
 
 
-def learned(rows: Rows, kinds: Mapping[str, type[Column]], reading: Reading) -> TablePreparation:
-    """The preparation that the training part `rows` teaches; columns that never change are left out with a warning."""
-    columns = {name: learned_column(rows, name, kind, reading.words_of(kind)) for name, kind in kinds.items()}
-    constant = [repr(name) for name, column in columns.items() if column is None]
-    if len(constant) == len(columns):
-        raise ValueError(f"{rows.source}: no column to predict from changes in the training part: {listed(constant)}")
-    if constant:
-        warnings.warn(
-            f"{rows.source}: left out, because they are the same in all of the training part: {listed(constant)}",
-            stacklevel=3,
+def number(cell: Cell, decimal: str = ".") -> float | None:
+    """A cell as a number, infinite if it says so or is too large; None if it is text.
+
+    >>> number("1e3"), number("3,5"), number("3,5", decimal=","), number("1e400"), number("1_000")
+    (1000.0, None, 3.5, inf, None)
+    """
+    if isinstance(cell, float):
+        return cell
+    if decimal == ",":
+        if "." in cell:
+            return None
+        cell = cell.replace(",", ".")
+    if _DIGITS.fullmatch(cell) or _INFINITE.fullmatch(cell):
+        return float(cell)
+    return None
+
+
+def is_missing(cell: Cell, words: frozenset[str]) -> bool:
+    """Whether a cell holds nothing; `words` as `missing_words` gives them."""
+    return cell.lower() in words if isinstance(cell, str) else math.isnan(cell)
+
+
+def missing_words(more: Iterable[str] = (), without: Iterable[str] = ()) -> frozenset[str]:
+    """The words for a missing value, `more` among them, `without` not."""
+    more, without = ({word.strip().lower() for word in words} for words in (more, without))
+    if more & without:
+        raise ValueError(f"{sorted(more & without)} cannot be in missing and in not_missing, too")
+    if "" in without or without - set(MISSING):
+        raise ValueError(
+            f"not_missing takes words that are read as missing otherwise, {list(MISSING[1:])} in any case; "
+            f"got {sorted(without)}"
         )
-    return TablePreparation(tuple(column for column in columns.values() if column is not None), reading)
+    return (frozenset(MISSING) | more) - without
+
+
+def rows_of(raw: Any, decimal: str = ".") -> Table:
+    """A list of dicts, one per row, or a dict of columns, as rows; `decimal` is the sign of numbers that are text."""
+    if isinstance(raw, Mapping):
+        columns = {str(name): _column(name, cells) for name, cells in raw.items()}
+        lengths = {name: len(cells) for name, cells in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"all columns must be equally long, got {lengths}")
+        count = next(iter(lengths.values()), 0)
+    elif isinstance(raw, Sequence) and not isinstance(raw, str | bytes) and all(isinstance(r, Mapping) for r in raw):
+        columns, count = _columns(raw), len(raw)
+    else:
+        raise TypeError(
+            "expected the path of a CSV file, a list of dicts (one per row), or a dict of columns (a pandas table is "
+            f"one after .to_dict('list')); got a {type(raw).__name__}"
+        )
+    if count == 0:
+        raise ValueError("the table has no rows")
+    return Table("the table", columns, list(range(count)), "row", decimal)
+
+
+def is_path(raw: Any) -> bool:
+    """Whether `raw` names a file."""
+    return isinstance(raw, str | os.PathLike)
+
+
+def _column(name: Any, cells: Any) -> list[Cell]:
+    if isinstance(cells, Tensor | np.ndarray):
+        cells = cells.tolist()
+    if isinstance(cells, str | numbers.Number) or not isinstance(cells, Iterable):
+        raise TypeError(f"column {name!r} must be a list of cells, got {cells!r}; one row is a list of one dict")
+    return [_cell(cell) for cell in cells]
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Cell]]:
+    """By column; a name that only some rows have is an error."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        without = next((i for i, row in enumerate(rows) if name not in row), None)
+        if without is not None:
+            raise ValueError(f"row {without} of the table has no {name!r}, others have; None is a missing value")
+    return {str(name): [_cell(row[name]) for row in rows] for name in names}
+
+
+def _cell(value: Any) -> Cell:
+    """Text without blanks around it, or a number; None is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, numbers.Real):
+        return _as_float(value)
+    return str(value).strip()
+
+
+def _as_float(value: numbers.Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf  # a whole number beyond all floats

@@ -331,4 +331,5 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[
 def _output_dtype(x: Tensor) -> torch.dtype:
     """The type in which the plain layer would return its output."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if autocast else x.dtype

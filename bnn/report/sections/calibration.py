@@ -9,7 +9,7 @@ from typing import Any
 from bnn import plots
 from bnn.metrics.bootstrap import Interval
 from bnn.report import numbers
-from bnn.report.picture import Picture, Run, slug
+from bnn.report.sections.picture import Drawn, Picture, slug
 
 SECTION = "calibration"
 PREFIX = "coverage_"  # of the metrics that hold the coverage of intervals
@@ -29,7 +29,7 @@ POINTS = (
 )
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """One reliability diagram per run; for real targets coverage, all runs in one, and predictions run by run."""
     for run in runs:
         if run.evaluation.reliability is not None and any(run.evaluation.reliability.weights):
@@ -43,7 +43,7 @@ def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
             yield _points(run)
 
 
-def _reliability(run: Run) -> Picture:
+def _reliability(run: Drawn) -> Picture:
     curve = run.evaluation.reliability
     assert curve is not None
 
@@ -56,14 +56,14 @@ def _reliability(run: Run) -> Picture:
     return Picture(SECTION, key, title, RELIABILITY, facts, draw, panel="Reliability", short=run.name)
 
 
-def _levels(run: Run) -> dict[float, Interval]:
+def _levels(run: Drawn) -> dict[float, Interval]:
     """Coverage by the nominal level of the interval, from the metrics coverage_50, coverage_90, ...."""
     found = run.evaluation.metrics.items()
     levels = {float(key.removeprefix(PREFIX)) / 100: one for key, one in found if key.startswith(PREFIX)}
     return dict(sorted(levels.items()))
 
 
-def _coverage(runs: Sequence[Run]) -> Picture:
+def _coverage(runs: Sequence[Drawn]) -> Picture:
     def draw(axes: Any) -> None:
         for run in runs:
             levels = _levels(run)
@@ -78,7 +78,7 @@ def _coverage(runs: Sequence[Run]) -> Picture:
     return Picture(SECTION, "interval-coverage", "Coverage of intervals", COVERAGE, facts, draw, overlaid=True)
 
 
-def _points(run: Run) -> Picture:
+def _points(run: Drawn) -> Picture:
     points = run.evaluation.points
     assert points is not None
 

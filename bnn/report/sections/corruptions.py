@@ -11,11 +11,9 @@ from bnn import plots
 from bnn.evaluation import Evaluation
 from bnn.metrics.bootstrap import Interval
 from bnn.report import numbers
-from bnn.report.picture import Picture, Run
+from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "corruptions"
-TITLES = {"accuracy": "Accuracy", "nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS"}
-SHARES = ("accuracy", "ece")  # between 0 and 1
 ENOUGH = 10  # kinds for an interval of their mean; fewer say too little about how kinds differ
 T = {9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145}  # 97.5 % of Student's t, by n - 1
 
@@ -44,7 +42,9 @@ def means(evaluation: Evaluation, metric: str) -> list[Mean]:
     clean = evaluation.metrics.get(metric)
     known = rows and clean is not None and math.isfinite(clean.value)
     start = [Mean(0, clean.value, clean.low, clean.high, 1)] if known and clean is not None else []
-    return start + [_mean(severity, rows[severity], metric in SHARES) for severity in sorted(rows)]
+    return start + [
+        _mean(severity, rows[severity], numbers.is_share(evaluation.task, metric)) for severity in sorted(rows)
+    ]
 
 
 def _mean(severity: int, found: Sequence[Interval], share: bool) -> Mean:
@@ -57,7 +57,7 @@ def _mean(severity: int, found: Sequence[Interval], share: bool) -> Mean:
     return Mean(severity, value, max(low, 0.0) if share else low, min(high, 1.0) if share else high, n)
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """One picture per metric, all runs in it."""
     seen = [run for run in runs if run.evaluation.corruptions]
     metrics = dict.fromkeys(name for run in seen for row in run.evaluation.corruptions for name in row.metrics)
@@ -67,18 +67,23 @@ def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
             yield _picture(metric, curves)
 
 
-def _picture(metric: str, curves: Sequence[tuple[Run, list[Mean]]]) -> Picture:
+def _picture(metric: str, curves: Sequence[tuple[Drawn, list[Mean]]]) -> Picture:
+    task = curves[0][0].evaluation.task
+    called = numbers.metric_title(task, metric)
+    called = called[:1].upper() + called[1:]
+
     def draw(axes: Any) -> None:
         for run, curve in curves:
             severity, value, low, high, _ = zip(*curve, strict=True)
-            style: dict[str, Any] = {"ylabel": TITLES.get(metric, metric), "label": run.label, "color": run.color}
-            style["percent"] = metric in SHARES
+            style: dict[str, Any] = {"ylabel": called, "label": run.label, "color": run.color}
+            style["percent"] = numbers.is_share(task, metric)
             plots.corruption_curve(axes, severity, value, low, high, **style)
 
-    text = numbers.percent if metric in SHARES else numbers.figures
     ends = ((run.name, curve[-1]) for run, curve in curves)
-    facts = ", ".join(f"{name}: {text(end.value)} at severity {end.severity}" for name, end in ends)
-    title = f"{TITLES.get(metric, metric)} under corruption"
+    facts = ", ".join(
+        f"{name}: {numbers.metric_text(task, metric, end.value)} at severity {end.severity}" for name, end in ends
+    )
+    title = f"{called} under corruption"
     counts = {one.kinds for _, curve in curves for one in curve if one.severity > 0}
     met = [{(row.kind, row.severity) for row in run.evaluation.corruptions} for run, _ in curves]
     sentence = how(counts, shared=len(met) > 1 and all(one == met[0] for one in met))

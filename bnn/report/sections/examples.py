@@ -14,7 +14,7 @@ from bnn._common.extras import need
 from bnn.evaluation.pieces import Example, Examples
 from bnn.report import numbers
 from bnn.report.entry import Entry
-from bnn.report.picture import slug
+from bnn.report.sections.picture import slug
 
 MOST, LEAST = 8, 3  # inputs in a strip
 BUDGET = 600_000  # letters of all pictures together: a page stays small enough to send

@@ -7,7 +7,7 @@ from typing import Any
 
 from bnn import plots
 from bnn.report import numbers
-from bnn.report.picture import Picture, Run
+from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "selective"
 HOW = (
@@ -17,7 +17,7 @@ HOW = (
 HALF = 0.5
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """All runs in one picture."""
     seen = [run for run in runs if run.evaluation.selective is not None]
     if not seen:
@@ -32,7 +32,7 @@ def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
     yield Picture(SECTION, "accuracy-coverage", "Accuracy against coverage", HOW, facts, draw, overlaid=True)
 
 
-def _at_half(run: Run) -> float:
+def _at_half(run: Drawn) -> float:
     curve = run.evaluation.selective
     assert curve is not None
     return min(zip(curve.coverage, curve.accuracy, strict=True), key=lambda point: abs(point[0] - HALF))[1]

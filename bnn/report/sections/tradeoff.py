@@ -10,14 +10,14 @@ from bnn import plots
 from bnn.evaluation import Evaluation
 from bnn.metrics.bootstrap import Interval
 from bnn.report import numbers
-from bnn.report.picture import Picture, Run
+from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "tradeoff"
 FAR_APART = 20  # times; from here on a logarithmic axis
 HOW = "Down and to the left is better, {}; bars are 95 % intervals of the NLL over test inputs."
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """NLL against parameters and against time, for two runs or more."""
     measured = [run for run in runs if _finite(run.evaluation.metrics.get("nll"))]
     if len(measured) > 1:
@@ -39,7 +39,7 @@ def _milliseconds(found: Evaluation) -> float:
 
 
 def _picture(
-    key: str, title: str, xlabel: str, how: str, runs: Sequence[Run], cost: Callable[[Evaluation], float]
+    key: str, title: str, xlabel: str, how: str, runs: Sequence[Drawn], cost: Callable[[Evaluation], float]
 ) -> Picture:
     costs = [cost(run.evaluation) for run in runs]
     log_x = max(costs) > FAR_APART * min(costs)

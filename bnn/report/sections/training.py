@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bnn import plots
 from bnn.report import numbers
 from bnn.report.entry import pretraining
-from bnn.report.picture import Picture, Run
+from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "training"
 SHARE = "validation-accuracy"
@@ -78,7 +78,7 @@ QUANTITIES = (
 )
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[Picture]:
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """One picture per quantity that any run has written down."""
     for quantity in QUANTITIES:
         found = [(run, curves) for run in runs if (curves := curves_of(run.entry.training, quantity))]
@@ -99,7 +99,7 @@ def curves_of(training: Mapping[str, Sequence[Mapping[str, Any]]], quantity: Qua
     return curves
 
 
-def _picture(quantity: Quantity, found: Sequence[tuple[Run, list[Curve]]]) -> Picture:
+def _picture(quantity: Quantity, found: Sequence[tuple[Drawn, list[Curve]]]) -> Picture:
     def draw(axes: Any) -> None:
         for run, curves in found:
             labelled = next((i for i, curve in enumerate(curves) if not curve.dashed), 0)

@@ -1,0 +1,224 @@
+"""What a network says about a part, chunk by chunk, so that memory stays bounded whatever the number of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn.data.dataset import Part, TargetScale, tensors_in
+from bnn.data.forms import to_device
+from bnn.likelihoods.base import predictive_nll
+from bnn.prediction import predict
+
+INPUT_BYTES = 2**28  # of prepared inputs held at a time
+INPUTS = 10_000  # predicted at a time, at most: bounds the outputs of the draws
+
+Array = NDArray[Any]
+Change = Callable[[Tensor, int], Tensor]  # (stored inputs, the place of the first in the part) -> as many
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Predictions for N inputs, in NumPy; of real targets in the target's own units.
+
+    Args:
+        mean: over the draws: class probabilities (N, C), or means (N, ...).
+        total, aleatoric, epistemic: in nats (N,), or variances (N, ...).
+        scores: (N,) each, larger where the network is less sure.
+        components: means and sds (K, N, ...) of the draws, of real targets, where each is a Gaussian.
+        draws: K.
+        losses: -log p(y) of every input (N,), of real targets, where the draws are no Gaussians.
+    """
+
+    mean: Array
+    total: Array
+    aleatoric: Array
+    epistemic: Array
+    scores: dict[str, Array]
+    components: tuple[Array, Array] | None
+    draws: int
+    losses: Array | None = None
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A network with everything that fixes its predictions: equal seeds give equal draws, for every part the same."""
+
+    network: nn.Module
+    likelihood: Any
+    samples: int | None
+    batch_size: int
+    seed: int
+    target: TargetScale | None = None
+
+    def __call__(
+        self,
+        part: Part,
+        change: Change | None = None,
+        advance: Callable[[int], None] = lambda inputs: None,
+        what: str = "test",
+    ) -> Outputs:
+        """The predictions for all of `part`, whose stored inputs `change` alters first; errors call it `what`."""
+        found = []
+        wrong = NotFinite(what, len(part))
+        for rows in self._chunks(part):
+            chunk = part.subset(rows)
+            if change is not None:
+                chunk = replace(chunk, x=change(chunk.x, rows.start))
+            x = chunk.inputs()
+            found.append(self._predict(x, chunk.y))
+            wrong.count(x, found[-1].mean, found[-1].total)
+            advance(len(chunk))
+        wrong.check()
+        return joined(found)
+
+    def _chunks(self, part: Part) -> Iterator[slice]:
+        """Slices of whole batches: as many as fit."""
+        one = tensors_in(part.inputs(slice(0, 1)))
+        fit = min(INPUTS, INPUT_BYTES // max(1, sum(tensor.numel() * tensor.element_size() for tensor in one)))
+        size = max(1, fit // self.batch_size) * self.batch_size
+        return (slice(start, min(start + size, len(part))) for start in range(0, len(part), size))
+
+    def _predict(self, x: Any, y: Tensor | None) -> Outputs:
+        prediction = predict(
+            self.network,
+            to_device(x, device_of(self.network)),
+            self.samples,
+            self.likelihood,
+            torch.Generator().manual_seed(self.seed),
+            self.batch_size,
+            keep_samples=True,
+        )
+        if isinstance(prediction, likelihoods.ClassPrediction):
+            return of_classes(prediction)
+        outputs = of_reals(prediction, self.likelihood, self.target)
+        known = outputs.components is None and likelihoods.about(self.likelihood).task is not None
+        if not known or y is None or y.shape != prediction.mean.shape:
+            return outputs
+        return replace(outputs, losses=losses(prediction.samples, y, self.likelihood, self.target))
+
+
+def of_classes(prediction: likelihoods.ClassPrediction) -> Outputs:
+    """Predictions of one of C classes; a single logit of `Bernoulli` is two of them."""
+    assert prediction.samples is not None
+    probs, *information = prediction
+    if len(probs) == probs.numel():  # the probability of a one
+        probs = probs.flatten()
+        probs, information = torch.stack([1 - probs, probs], 1), [part.flatten() for part in information]
+    if probs.ndim != 2 or information[0].ndim != 1:
+        raise ValueError(
+            f"evaluate scores one label per input; the network predicts probabilities of shape {tuple(probs.shape)} "
+            f"with uncertainties {tuple(information[0].shape)}: use bnn.predict and bnn.metrics"
+        )
+    total, aleatoric, epistemic = (as_array(part) for part in information)
+    mean = as_array(probs)
+    scores = {
+        "max_prob": 1 - mean.max(axis=1).astype(np.float64),
+        "entropy": total,
+        "mutual_information": epistemic,
+    }
+    return Outputs(mean, total, aleatoric, epistemic, scores, None, len(prediction.samples))
+
+
+def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, target: TargetScale | None) -> Outputs:
+    """Predictions of real targets, with the Gaussian of every draw where the likelihood has one."""
+    assert prediction.samples is not None
+    target = TargetScale((0.0,), (1.0,)) if target is None else target
+    mean, *variances = (part.double() for part in prediction)
+    total, aleatoric, epistemic = (as_array(target.own_variance(part)) for part in variances)
+    per_input = [as_array(part.reshape(len(part), -1).mean(1)) for part in variances]  # scaled: outputs count alike
+    scores = {"total": per_input[0], "epistemic": per_input[2]}
+    components = None
+    gaussians = likelihoods.about(likelihood).components(prediction.samples)
+    if gaussians is not None:
+        means, sds = gaussians
+        own_sds = target.own_variance(sds.double().square()).sqrt()
+        components = (as_array(target.own_units(means.double())), as_array(own_sds))
+    own_mean = as_array(target.own_units(mean))
+    return Outputs(own_mean, total, aleatoric, epistemic, scores, components, len(prediction.samples))
+
+
+def losses(samples: Tensor | None, y: Tensor, likelihood: Any, target: TargetScale | None) -> Array:
+    """-log 1/K sum_k p(y | output_k) of every input (N,), a density of the target in its own units.
+
+    With y = mean + sd z the density of y is that of z divided by sd: every target adds log sd.
+    """
+    assert samples is not None
+    scaled = predictive_nll(likelihood, samples, y.to(samples.device))
+    sds = (1.0,) if target is None else target.sd
+    per_input = y[:1].numel()
+    return as_array(scaled) + np.log(sds).sum() * (per_input // len(sds))
+
+
+class NotFinite:
+    """Counts rows of one set whose inputs hold NaN, or whose predictions are not finite.
+
+    Args:
+        what: the set, for the error.
+        rows: of the set.
+    """
+
+    def __init__(self, what: str, rows: int) -> None:
+        self.what, self.rows = what, rows
+        self.inputs = self.outputs = 0
+
+    def count(self, x: Any, *outputs: Array) -> None:
+        """Adds prepared inputs (n, ...) and what was predicted for them, arrays (n, ...)."""
+        bad = [torch.isnan(one).reshape(len(one), -1).any(1) for one in tensors_in(x)]
+        self.inputs += int(torch.stack(bad).any(0).sum())
+        wrong = [~np.isfinite(one).reshape(len(one), -1).all(axis=1) for one in outputs]
+        self.outputs += int(np.any(wrong, axis=0).sum())
+
+    def check(self) -> None:
+        """Raises if there were any."""
+        if self.inputs:
+            raise ValueError(
+                f"{self.inputs} of {self.rows} rows of the inputs ({self.what}) hold NaN: remove these rows, or fill "
+                "them in before evaluating"
+            )
+        if self.outputs:
+            raise ValueError(
+                f"the network's predictions for {self.outputs} of {self.rows} rows ({self.what}) are NaN or infinite, "
+                "though the inputs hold no NaN: its weights may have diverged (train with a smaller learning rate), or "
+                "the inputs are too large"
+            )
+
+
+def joined(parts: list[Outputs]) -> Outputs:
+    """The predictions of all chunks."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    names = ("mean", "total", "aleatoric", "epistemic", "losses")
+    columns: dict[str, Any] = {name: _joined([getattr(part, name) for part in parts]) for name in names}
+    components = _joined([np.stack(part.components) for part in parts if part.components is not None], axis=2)
+    return replace(
+        first,
+        **columns,
+        scores={name: np.concatenate([part.scores[name] for part in parts]) for name in first.scores},
+        components=None if components is None else (components[0], components[1]),
+    )
+
+
+def _joined(arrays: list[Array], axis: int = 0) -> Array | None:
+    return None if not arrays or arrays[0] is None else np.concatenate(arrays, axis=axis)
+
+
+def as_array(tensor: Tensor) -> Array:
+    """A NumPy array of a tensor on any device; half precision becomes float32."""
+    tensor = tensor.detach().cpu()
+    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """The device of the network's first tensor."""
+    tensor = next(chain(network.parameters(), network.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device

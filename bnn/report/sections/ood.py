@@ -1,0 +1,82 @@
+"""Are out-of-distribution inputs noticed? How scores are spread, and ROC curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bnn import plots
+from bnn.metrics.bootstrap import Interval
+from bnn.report import numbers
+from bnn.report.comparison import SCORES, WORDS, sets
+from bnn.report.sections.picture import Drawn, Picture, in_key, slug
+
+SECTION = "ood"
+XLABEL = {"entropy": "entropy (nats)", "total": "predicted variance (scaled target)"}
+CROWDED = 4  # more names than that would cover the curves
+
+
+def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
+    """For every set the ROC curves of all runs; then how the score is spread, run by run."""
+    score = SCORES[runs[0].evaluation.task]
+    seen = {name: [run for run in runs if name in run.evaluation.ood] for name in sets([r.evaluation for r in runs])}
+    for name, each in seen.items():
+        curves = [run for run in each if score in run.evaluation.ood[name].roc]
+        if curves:
+            yield _roc(name, score, curves)
+    for name, each in seen.items():
+        yield from _histograms(name, score, [run for run in each if score in run.evaluation.ood[name].histograms])
+
+
+def _auroc(run: Drawn, name: str, score: str) -> Interval | None:
+    return run.evaluation.ood[name].detection.get(score, {}).get("auroc")
+
+
+def _roc(name: str, score: str, runs: Sequence[Drawn]) -> Picture:
+    def draw(axes: Any) -> None:
+        for run in runs:
+            found = _auroc(run, name, score)
+            value = None if found is None else found.value
+            plots.roc(axes, run.evaluation.ood[name].roc[score], auroc=value, label=run.label, color=run.color)
+        if len(runs) > CROWDED:
+            axes.get_legend().set_loc("lower left")
+            axes.get_legend().set_bbox_to_anchor((0, 1), axes.transAxes)
+
+    how = (
+        f"As the bar for raising an alarm is lowered, inputs of {name} are found (up) and test inputs are taken for "
+        "them (across): the nearer the upper left corner the better, the diagonal is chance."
+    )
+    found = {run.name: _auroc(run, name, score) for run in runs}
+    facts = ", ".join(f"{run}: AUROC {numbers.decimals(one.value)}" for run, one in found.items() if one is not None)
+    return Picture(SECTION, f"roc-{slug(name)}", f"Finding {name} by {WORDS[score]}", how, facts, draw, overlaid=True)
+
+
+def _histograms(name: str, score: str, runs: Sequence[Drawn]) -> Iterator[Picture]:
+    """One for each run, all on the same scale."""
+    found = [run.evaluation.ood[name].histograms[score] for run in runs]
+    left = min((one.edges[0] for one in found), default=0.0)
+    right = max((one.edges[-1] for one in found), default=1.0)
+    top = max((max(side) / max(sum(side), 1) for one in found for side in (one.inside, one.outside)), default=1.0)
+    for run in runs:
+        yield _histogram(name, score, run, (left, right, 1.05 * top))
+
+
+def _histogram(name: str, score: str, run: Drawn, scale: tuple[float, float, float]) -> Picture:
+    def draw(axes: Any) -> None:
+        histogram = run.evaluation.ood[name].histograms[score]
+        plots.score_histogram(axes, histogram, inside="test", outside=in_key(name), xlabel=XLABEL.get(score, score))
+        left, right, top = scale
+        axes.set(xlim=(left, right), ylim=(0, top))
+
+    how = (
+        f"The less the two shapes overlap, and the further to the right inputs of {name} lie, the better "
+        f"{WORDS[score]} tells them from test inputs."
+    )
+    found = _auroc(run, name, score)
+    facts = "" if found is None else f"AUROC {numbers.decimals(found.value)}"
+    key, title, panel = (
+        f"histogram-{slug(name)}-{slug(run.name)}",
+        f"{run.name}: {WORDS[score]} of {name}",
+        f"{WORDS[score]} of {name}",
+    )
+    return Picture(SECTION, key, title, how, facts, draw, panel=panel[:1].upper() + panel[1:], short=run.name)
