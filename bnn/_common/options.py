@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,13 @@ class Options:
         if unknown:
             hint = nearest(unknown[0], cls.names())
             raise TypeError(f"unknown option {unknown[0]!r}{hint} for {family!r}; expected some of {cls.names()}")
-        import numpy as np  # not above: a command reads its flags without it
+        return cls(**{name: _plain(value) for name, value in options.items()})
 
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-        return cls(**plain)
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as Python's; nothing is one where NumPy is not loaded, so recipes do not load it."""
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def described(

@@ -13,8 +13,7 @@ from bnn._common.text import nearest
 from bnn.data.dataset import Data
 from bnn.data.sources import source_of
 from bnn.nn.nets import CNN, FCN, make_network
-
-RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+from bnn.nn.nets.factory import NETWORKS
 
 
 def build_data(description: dict[str, Any]) -> Data:
@@ -38,9 +37,8 @@ def build_net(description: dict[str, Any], in_shape: Sequence[int], out_features
         sizes = [math.prod(in_shape), *_sizes("hidden", options.pop("hidden", [64, 64])), out_features]
         net: nn.Module = FCN(sizes, **options)
         return net if len(in_shape) == 1 else nn.Sequential(nn.Flatten(), net)
-    if name != "cnn" and name not in RESNETS:
-        known = ["fcn", "cnn", *RESNETS]
-        raise ValueError(f"unknown network {name!r}{nearest(name, known)}; expected one of {known}")
+    if name not in NETWORKS:
+        raise ValueError(f"unknown network {name!r}{nearest(name, NETWORKS)}; expected one of {list(NETWORKS)}")
     if len(in_shape) != 3:
         raise ValueError(f"a {name} takes images (C, H, W), these inputs are {tuple(in_shape)}: use the network 'fcn'")
     if name == "cnn":

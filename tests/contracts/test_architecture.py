@@ -88,7 +88,7 @@ def test_helpers_import_no_torch() -> None:
     about_torch = {"bnn._common.timing", "bnn._common.seeds"}  # wait for its devices, seed its generators
     small = {"rich", "filelock", "typing_extensions"}
     found = {name: others(name) - small for name in below("_common") if name not in about_torch}
-    assert {name: packages for name, packages in found.items() if packages} == {"bnn._common.options": {"numpy"}}
+    assert {name: packages for name, packages in found.items() if packages} == {}
     assert {name for name in below("_common") if "torch" in others(name)} == about_torch
     assert {name for name in below("_common") if not ours(name) <= set(below("_common"))} == set()
 
