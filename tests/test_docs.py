@@ -27,6 +27,7 @@ from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.families.q.base import CLASSES
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]
@@ -43,9 +44,9 @@ def name(page: pathlib.Path) -> str:
 
 @pytest.fixture
 def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    """Forgets the pairings and data sources that a page defines, and the files it writes."""
+    """Forgets the pairings, posteriors q(U) and data sources that a page defines, and the files it writes."""
     monkeypatch.chdir(tmp_path)
-    registries: list[dict[Any, Any]] = [base._PAIRINGS, SOURCES]
+    registries: list[dict[Any, Any]] = [base.PAIRINGS.known, CLASSES, SOURCES]
     before = [dict(one) for one in registries]
     yield
     for registry, entries in zip(registries, before, strict=True):

@@ -1,4 +1,4 @@
-"""Every family on every layer type: one line each. `bnn.nn.base` checks a pairing as it is defined."""
+"""Every family on every layer type: one line each, checked as it is defined. `bnn.nn` has the names of this file."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ def test_fcg_kl(options: dict[str, Any], bias: bool) -> None:
     with torch.no_grad():
         layer._scale_diag.copy_(torch.randn(n))
         layer._scale_tril.copy_(torch.randn(n, n))  # its upper triangle must not matter
-    tril = layer._scale_tril.detach().tril(-1) + torch.diag(F.softplus(layer._scale_diag.detach()))
+    state = layer.state_dict()
+    tril = state["_scale_tril"].tril(-1) + torch.diag(F.softplus(state["_scale_diag"]))
     weight_sd, bias_sd = prior_sds(options, 6 + bias, bias)
     prior_sd = torch.tensor([weight_sd] * 24 + [bias_sd] * 4 * bias, dtype=torch.double)
     mean = torch.cat([layer.weight.flatten()] + ([layer.bias] if bias else []))  # row-major, then the bias
@@ -175,7 +176,7 @@ def test_fcg_draws_have_its_covariance() -> None:
     with torch.no_grad():
         layer._scale_diag.copy_(torch.randn(6))
         layer._scale_tril.copy_(torch.randn(6, 6))
-        tril = layer._scale_tril.tril(-1) + torch.diag(F.softplus(layer._scale_diag))
+        tril = layer.state_dict()["_scale_tril"].tril(-1) + torch.diag(F.softplus(layer._scale_diag))
         weight, bias = layer.sample_weights(Draw(count=40_000))
     assert (weight.shape, bias.shape) == ((40_000, 2, 2), (40_000, 2))
     w = torch.cat([weight.flatten(1), bias], 1)
@@ -254,8 +255,8 @@ def test_caps_hold_and_keep_their_gradient() -> None:
         layer._lamda.fill_(4.0)
         layer._inducing_sd.fill_(4.0)
     assert layer.lamda().item() == pytest.approx(0.03)
-    assert layer.q.sd(layer).max().item() == pytest.approx(0.1)
-    (layer.lamda() + layer.q.sd(layer).sum()).backward()  # a loss that wants them smaller
+    assert layer.q.sds(layer).max().item() == pytest.approx(0.1)
+    (layer.lamda() + layer.q.sds(layer).sum()).backward()  # a loss that wants them smaller
     assert layer._lamda.grad > 0.9
     assert (layer._inducing_sd.grad > 0.9).all()
     capped = bayesian_from_template(nn.Linear(7, 5), "ffg", max_sd=0.1, init_sd=3.0)

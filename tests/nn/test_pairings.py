@@ -535,8 +535,8 @@ def test_a_duplicate_or_incomplete_pairing_is_refused(monkeypatch: pytest.Monkey
     from bnn.nn.families.ffg import FFG
     from bnn.nn.layers.linear import Linear
 
-    monkeypatch.setattr(base, "_PAIRINGS", dict(base._PAIRINGS))
-    known = dict(base._PAIRINGS)
+    monkeypatch.setattr(base.PAIRINGS, "known", dict(base.PAIRINGS.known))
+    known = dict(base.PAIRINGS.known)
     with pytest.raises(TypeError, match="'ffg' on Linear is FFGLinear already; Again needs another name"):
         type("Again", (FFG, Linear), {})
     with pytest.raises(TypeError, match=r"Half joins 'half' and Linear but leaves \['options_type', 'start'"):
@@ -545,7 +545,7 @@ def test_a_duplicate_or_incomplete_pairing_is_refused(monkeypatch: pytest.Monkey
         TypeError, match=r"NoRun joins 'ffg' and Bilinear but leaves \['run', 'to_matrix', 'from_matrix'\]"
     ):
         type("NoRun", (FFG, nn.Bilinear), {"plain": nn.Bilinear})
-    assert known == base._PAIRINGS
+    assert known == base.PAIRINGS.known
     type("Mine", (FFG, Linear), {"family": "mine"})
     assert bayesian_from_template(nn.Linear(2, 2), "mine").family == "mine"
     assert "mine" in base.families()
