@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -433,9 +434,11 @@ def test_an_unknown_option_lists_the_known_ones(inference: str) -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    for q in ("matrix", "full", "ensemble"):
-        with pytest.raises(ValueError, match="max_sd_u caps q_inducing='diagonal'"):
-            inducing(q_inducing=q, max_sd_u=0.1)
+    for q in ("matrix", "full", "ensemble", "point"):
+        with pytest.warns(UserWarning, match=f"max_sd_u has no effect: q_inducing='{q}' has no such cap"):
+            layer = inducing(q_inducing=q, max_sd_u=0.1)
+        assert layer.options.max_sd_u is None
+        inducing(**dataclasses.asdict(layer.options))  # what files record warns no more
     with pytest.raises(TypeError, match="unknown option 'max_sd'"):
         bayesian_from_template(nn.Linear(7, 5), "fcg", max_sd=0.1)
 

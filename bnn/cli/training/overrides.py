@@ -13,6 +13,7 @@ from bnn.cli.training import defaults
 from bnn.cli.training.flags import Flags, option
 from bnn.data.dataset import Data
 from bnn.nn.base import families, pairing
+from bnn.nn.families.q.choice import q_class
 from bnn.train.recipe import PLAIN
 
 DIRECT = ("epochs", "lr", "batch_size", "samples", "kl_weight", "patience")  # flags that are fields of the schedule
@@ -40,6 +41,9 @@ def with_method_flags(values: dict[str, Any], flags: Flags) -> dict[str, Any]:
         method["init_lamda"] = flags.max_lamda  # what starts at its cap still does
     if flags.max_sd is not None:
         known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
+        q = str(method.get("q_inducing", "diagonal"))
+        if known == "max_sd_u" and not q_class(q).takes_cap:
+            raise Mistake(f"--max-sd caps the standard deviations of q(U), and q_inducing={q!r} has no such cap")
         method = with_option(method, known, flags.max_sd, "max_sd")
     return _with_members(values | {"method": method}, flags.members)
 

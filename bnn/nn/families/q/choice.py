@@ -77,7 +77,5 @@ def _made(kind: type[QInducing], own: dict[str, Any]) -> QInducing:
 
 def _registered(kind: type[QInducing]) -> type[QInducing]:
     if CLASSES.get(getattr(kind, "name", "")) is not kind:
-        raise ValueError(
-            f"{kind.__name__} has no name of its own, by which files could record it: set {kind.__name__}.name"
-        )
+        raise ValueError(f"{kind.__name__} needs a `name` of its own, by which files can record it")
     return kind
