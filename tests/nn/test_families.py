@@ -18,12 +18,20 @@ import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
+from bnn.nn.families.inducing import InducingBase
+from bnn.nn.families.q.choice import names as q_names
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 
 
 def inducing(layer: nn.Module | None = None, **options: Any) -> Any:
     return bayesian_from_template(nn.Linear(7, 5) if layer is None else layer, "inducing", **options)
+
+
+def test_the_list_of_the_shared_tests_has_every_family_and_every_q() -> None:
+    assert {family.inference for family in FAMILIES} == set(base.families())
+    layers = [bayesian_from_template(nn.Linear(7, 5), family.inference, **family.options) for family in FAMILIES]
+    assert {layer.q.name for layer in layers if isinstance(layer, InducingBase)} == set(q_names())
 
 
 # ---- defaults and sizes ----------------------------------------------------------------------------------------------
@@ -172,6 +180,16 @@ def test_fcg_kl(options: dict[str, Any], bias: bool) -> None:
     torch.testing.assert_close(layer.kl_divergence(), want)
 
 
+def test_standard_deviations_and_triangles_are_properties() -> None:
+    """As in the 2020 code."""
+    ffg = bayesian_from_template(nn.Conv2d(3, 4, 2), "ffg", max_sd=0.1, init_sd=0.05)
+    assert (ffg.weight_sd.shape, ffg.bias_sd.shape) == (ffg.weight.shape, ffg.bias.shape)
+    torch.testing.assert_close(ffg.weight_sd, torch.full_like(ffg.weight, 0.05))
+    assert bayesian_from_template(nn.Linear(3, 2, bias=False), "ffg").bias_sd is None
+    fcg = bayesian_from_template(nn.Linear(3, 2), "fcg", init_sd=0.05)
+    torch.testing.assert_close(fcg.scale_tril, 0.05 * torch.eye(8))
+
+
 def test_fcg_draws_have_its_covariance() -> None:
     layer = bayesian_from_template(nn.Linear(2, 2), "fcg").double()
     with torch.no_grad():
@@ -272,8 +290,8 @@ def test_no_kl_is_infinite(family: Family) -> None:
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **family.options)
     for raw in (-1e4, 1e4):
         with torch.no_grad():
-            for name, tensor in layer.state_dict(keep_vars=True).items():
-                if name in ("_weight_sd", "_bias_sd", "_scale_diag", "_inducing_sd", "_lamda"):
+            for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
+                if name in layer.scales:
                     tensor.fill_(raw)
                 elif name.endswith("scale_tril") and name != "_scale_tril":
                     tensor[: (math.isqrt(8 * tensor.numel() + 1) - 1) // 2] = raw
@@ -317,11 +335,11 @@ def test_the_start_from_weights_has_rows_of_norm_1() -> None:
 
 @every_family
 def test_init_scales_are_taken(family: Family) -> None:
-    name, option = ("_lamda", "init_lamda") if "z_row" in family.tensors else ("init_sd", "init_sd")
+    option = "init_lamda" if family.knows("init_lamda") else "init_sd"
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **(family.options | {option: 0.02}))
-    stored = {"_lamda": "_lamda", "init_sd": "_weight_sd" if family.inference == "ffg" else "_scale_diag"}[name]
-    want = torch.full_like(getattr(layer, stored), softplus_inverse(0.02))
-    torch.testing.assert_close(getattr(layer, stored).detach(), want)
+    for name in ["_lamda"] if option == "init_lamda" else layer.scales:
+        stored = getattr(layer, name).detach()
+        torch.testing.assert_close(stored, torch.full_like(stored, softplus_inverse(0.02)))
 
 
 # ---- awkward sizes ---------------------------------------------------------------------------------------------------
@@ -424,7 +442,7 @@ def test_bad_values_are_named(inference: str, option: str, value: Any) -> None:
         bayesian_from_template(nn.Linear(7, 5), inference, **{option: value})
 
 
-@pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing", "inducingdeterministic"])
+@pytest.mark.parametrize("inference", base.families())
 def test_an_unknown_option_lists_the_known_ones(inference: str) -> None:
     names = base.pairing(inference, nn.Linear).options_type.names()
     with pytest.raises(TypeError) as caught:
