@@ -65,7 +65,7 @@ def save(network: nn.Module, path: Path) -> None:
         raise FileNotFoundError(f"cannot write {path}: there is no folder {folder}; create it first")
     if os.path.isdir(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file in it")
-    tensors, aliases = _packed(network.state_dict())
+    tensors, aliases = _packed(_tied_state(network))
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -154,6 +154,18 @@ def state_mismatch(expected: Mapping[str, Any], found: Mapping[str, Any]) -> lis
 
 def _shape(value: Any) -> tuple[int, ...] | str:
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _tied_state(network: nn.Module) -> dict[str, Any]:
+    """The state dict, in which what a tied layer keeps in other units than it trains is one tensor under all its names."""
+    state: dict[str, Any] = dict(network.state_dict())
+    first: dict[int, str] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        prefix = f"{name}." if name else ""
+        known = first.setdefault(id(module), prefix)
+        names = module.units() if isinstance(module, BayesianLayer) and known != prefix else ()
+        state.update({prefix + part: state[known + part] for part in names if known + part in state})
+    return state
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
