@@ -157,7 +157,7 @@ def _shape(value: Any) -> tuple[int, ...] | str:
 
 
 def _tied_state(network: nn.Module) -> dict[str, Any]:
-    """The state dict, in which what a tied layer keeps in other units than it trains is one tensor under all its names."""
+    """The state dict, in which what a tied layer trains in other units is one tensor under all its names."""
     state: dict[str, Any] = dict(network.state_dict())
     first: dict[int, str] = {}
     for name, module in network.named_modules(remove_duplicate=False):
