@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from bnn.evaluation.network import posterior_of
 from torch import Tensor, nn
 
 import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
+from bnn.evaluation.network import posterior_of
 from bnn.functional.gaussian import TrilPair, kl_diagonal_u
 from bnn.functional.linalg import inverse_softplus, positive
 from bnn.nn.families.q import diagonal, full, members
