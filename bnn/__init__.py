@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bnn import data, metrics, plots, report, train
     from bnn.estimators import BayesianClassifier, BayesianRegressor
     from bnn.evaluation import Evaluation, evaluate
-    from bnn.train import History, Recipe, Schedule, fit, refresh_batchnorm_
+    from bnn.train import History, Recipe, Schedule, fit, open_run, refresh_batchnorm_
 
 # Where names of the application live; imported when they are first asked for, so that `import bnn` stays light.
 _LATER = {
@@ -36,6 +36,7 @@ _LATER = {
     "report": "bnn.report",
     "train": "bnn.train",
     "fit": "bnn.train",
+    "open_run": "bnn.train",
     "refresh_batchnorm_": "bnn.train",
     "Schedule": "bnn.train",
     "History": "bnn.train",

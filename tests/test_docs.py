@@ -62,8 +62,12 @@ def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     app.registered_commands[:] = commands
 
 
+# Its Python uses the runs that its commands train, so it runs after them.
+AFTER_COMMANDS = ROOT / "docs" / "command_line.md"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != AFTER_COMMANDS], ids=name)
 @pytest.mark.usefixtures("same_pairings")
 def test_snippets_run(page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -118,6 +122,8 @@ def test_commands_run(
             captured = capsys.readouterr()
             assert code == 0, f"bayesianize {' '.join(words)}: {captured.err}"
             assert (captured.out + captured.err).strip()
+    if page == AFTER_COMMANDS:
+        run(page, {"__name__": "__main__", "bnn": bnn})
     made = {word for words in commands(page) for flag, word in itertools.pairwise(words) if flag == "--out"}
     assert all((tmp_path / one).exists() for one in made)
 

@@ -12,16 +12,14 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from bnn.cli.comparing import print_comparisons
-from bnn.cli.console import print_json, say
-from bnn.cli.evaluating import FILE, Wanted, evaluate_run
+from bnn.cli.console import open_page, print_json, say
+from bnn.cli.evaluating import Wanted, evaluate_run, print_comparisons
 from bnn.cli.mistakes import Mistake
-from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Seed
 from bnn.evaluation import Evaluation
 from bnn.report import Entry, comparison, read_entry, save_pictures, write
 from bnn.train import Recipe, run_recipe
-from bnn.train.outcome import NET
+from bnn.train.runs.folder import EVALUATION, NET, RunFolder
 
 # Every method sees the digits 30 times: the Bayesian ones 20 times as a plain network, then 10 times as themselves.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,10 +53,10 @@ def demo(
         folder, started = out / name.lower(), time.monotonic()
         _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {_state(folder)}")
         with _one_thread():
-            run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
+            run = run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
             if not measured(folder, quick):
                 _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
-                evaluate_run(folder, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
+                evaluate_run(run, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
     _tell(quiet, f"writing the report and its pictures to {out}{os.sep}")
     entries = [read_entry(out / name.lower(), name) for name in METHODS]
     _finish(entries, out, as_json)
@@ -80,7 +78,7 @@ def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
 
 def measured(folder: Path, quick: bool = False) -> bool:
     """Whether a finished run was evaluated already, as the demo does it, and not trained since."""
-    file = folder / FILE
+    file = folder / EVALUATION
     if not file.exists() or file.stat().st_mtime < (folder / NET).stat().st_mtime:
         return False
     found = Evaluation.load(file)
@@ -103,7 +101,7 @@ def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
 
 
 def _state(folder: Path) -> str:
-    return "already trained" if (folder / "run.json").exists() else "training"
+    return "already trained" if RunFolder(folder).state == "finished" else "training"
 
 
 def _tell(quiet: bool, text: str) -> None:

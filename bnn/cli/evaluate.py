@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bnn.cli.comparing import print_comparisons
 from bnn.cli.console import print_json, print_table, say
-from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
 from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
-from bnn.evaluation import Evaluation
-from bnn.report import read_entry
+
+if TYPE_CHECKING:
+    from bnn.evaluation import Evaluation
 
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
 
@@ -49,6 +48,11 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
+    from bnn.cli.evaluating import Wanted, corruptions_of, evaluate_run, print_comparisons
+    from bnn.report import read_entry
+    from bnn.train.runs.folder import EVALUATION
+    from bnn.train.runs.opening import open_run
+
     wanted = Wanted(
         ood=tuple(ood or ()),
         corruptions=corruptions_of(corruptions or []),
@@ -63,9 +67,9 @@ def evaluate(
     )
     found = {}
     for run in runs:
-        found[str(run)] = evaluate_run(run, wanted)
+        found[str(run)] = evaluate_run(open_run(run), wanted)
         if not quiet:
-            say(f"{run / FILE} written")
+            say(f"{run / EVALUATION} written")
     if as_json:
         print_json({run: one.to_dict() | {"verdict": one.verdict} for run, one in found.items()})
         return

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from bnn._common.option_error import OptionError
+
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
 
@@ -50,7 +52,7 @@ def guarded(command: Callable[[], Any]) -> int:
 
 
 def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command`, which on Ctrl-C says what the interrupt says (how to go on) and ends with 130."""
+    """`command`, which on Ctrl-C says what the interrupt says (how to resume) and ends with 130."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -66,9 +68,20 @@ def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def described(error: BaseException) -> str:
     """The message of an error; of one that has none, its name."""
+    if isinstance(error, OptionError):
+        return error.spelled(flag)
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
     flags = [flag for name, flag in FLAGS.items() if re.search(rf"\b{name}=", text)]
     return f"{text} [on the command line: {', '.join(flags)}]" if flags else text
+
+
+def flag(name: str, value: Any) -> str:
+    """An option as it is given here.
+
+    >>> flag("abstain_above", None), flag("coverage", 0.9)
+    ('--abstain-above', '--coverage 0.9')
+    """
+    return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -176,6 +176,6 @@ def test_another_recipe_in_the_same_folder(home: Path) -> None:
     ):
         ended = train(*TABLE, "--epochs", "1", "--quiet", *flag)
         assert ended.code == 2
-        assert f"{Path('runs', folder.name)} holds another run: " in ended.err
+        assert f"{Path('runs', folder.name)} holds a run of another recipe: " in ended.err
         assert message in ended.err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == kept

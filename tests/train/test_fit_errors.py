@@ -18,7 +18,8 @@ import bnn
 from bnn._common.seeds import derived
 from bnn.data.batches import Place
 from bnn.data.dataset import Part
-from bnn.train.run import STEP, DivergenceError
+from bnn.train.loop import STEP
+from bnn.train.step import DivergenceError
 
 # ---- divergence ------------------------------------------------------------------------------------------------------
 
