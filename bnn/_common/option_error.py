@@ -25,6 +25,15 @@ class OptionError(ValueError):
         return self.message.format(**{name: spell(name, value) for name, value in self.options.items()})
 
 
+def message_of(error: Exception) -> str:
+    """The message of an error, to be put into that of another; a KeyError's without its quotation marks.
+
+    >>> message_of(KeyError("width"))
+    'width'
+    """
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+
+
 def braced(text: object) -> str:
     """Text to be put into the message of an `OptionError` as it is.
 

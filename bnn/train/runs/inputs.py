@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnn._common.option_error import OptionError
+from bnn._common.option_error import OptionError, message_of
 from bnn._common.text import listed
 from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.dataset import Part
@@ -91,7 +91,7 @@ def _prepared(things: Sequence[Given], prepare: Callable[[Given], Tensor]) -> In
         except (TypeError, ValueError, LookupError) as error:
             if not one.path or str(one.value) in str(error):
                 raise
-            raise ValueError(f"{one.value}: {error}") from error
+            raise ValueError(f"{one.value}: {message_of(error)}") from error
         names += one.names(len(things) > 1, "row", range(len(prepared[-1])))
     return Inputs(names, Part(torch.cat(prepared)), source=source_of(things))
 

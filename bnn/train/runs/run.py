@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bnn import likelihoods
-from bnn._common.option_error import OptionError, braced
+from bnn._common.option_error import OptionError, braced, message_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
 from bnn.evaluation.predictor import Outputs, Predictor
@@ -242,7 +242,7 @@ class Run:
             return self.write_validation(data, samples)
         except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
             raise OptionError(
-                f"{{coverage}} needs the run's validation data, and they are not at hand: {braced(_message(error))}; "
+                f"{{coverage}} needs the run's validation data, and they are not at hand: {braced(message_of(error))}; "
                 "give a threshold of your own with {abstain_above}",
                 coverage=None,
                 abstain_above=None,
@@ -269,7 +269,3 @@ class Run:
 
 def _stored(one: Any) -> Any:
     return None if one.preparation is None else one.preparation.to_dict()
-
-
-def _message(error: Exception) -> str:
-    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
