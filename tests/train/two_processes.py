@@ -111,6 +111,8 @@ def main() -> None:
     }
     with open(os.path.join(folder, f"rank{rank}.json"), "w") as file:
         json.dump(report, file)
+    torch.distributed.barrier()  # or the first to end takes the other's connections, and with them that process, along
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
