@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn.train import Recipe as Recipe
     from bnn.train import Schedule as Schedule
     from bnn.train import fit as fit
+    from bnn.train import open_run as open_run
     from bnn.train import refresh_batchnorm_ as refresh_batchnorm_
 
 # Everything is imported when it is first asked for: `import bnn` loads nothing, and a command shows its help without
@@ -115,6 +116,7 @@ _NAMES = {
     "Recipe": "bnn.train",
     "Schedule": "bnn.train",
     "fit": "bnn.train",
+    "open_run": "bnn.train",
     "refresh_batchnorm_": "bnn.train",
 }
 _EXTRA = ("bnn.estimators", "bnn.evaluation", "bnn.train")  # may need packages that are not there

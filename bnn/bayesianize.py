@@ -18,9 +18,9 @@ from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
+from bnn.nn.families.q.base import QInducing
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
-from bnn.nn.q_inducing import Ensemble
 
 
 def bayesianize_(
@@ -240,7 +240,7 @@ def _check_ensembles(network: nn.Module, plans: list[_Plan], starts: list[Start]
     """One mixture over the whole network: all ensembles have one size."""
     posteriors = {name: vars(module).get("q") for name, module in network.named_modules()}  # converted earlier
     posteriors |= {plan.name: start.objects.get("q") for plan, start in zip(plans, starts, strict=True)}
-    sizes = {name: q.size for name, q in posteriors.items() if isinstance(q, Ensemble)}
+    sizes = {name: q.members for name, q in posteriors.items() if isinstance(q, QInducing) and q.members}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"all layers of an ensemble show the same member, so ensemble_size must agree; got {sizes}")
 

@@ -16,8 +16,9 @@ from torch import nn
 
 from bnn._engine.forward import mark_root_
 from bnn.nn.families.inducing import InducingBase, InducingOptions
+from bnn.nn.families.q.base import QInducing
+from bnn.nn.families.q.global_slice import GlobalSlice
 from bnn.nn.global_inducing import NAME, GlobalInducing
-from bnn.nn.q_inducing import GlobalSlice, QInducing
 
 
 class GlobalInducingHandle:
@@ -88,9 +89,7 @@ def register_global_inducing_weights_(
 
 def _take_q_(layer: InducingBase) -> dict[str, Any]:
     """Takes the tensors of q(U) off the layer."""
-    u = torch.empty(0, 0)  # only the names are read; on "meta" torch would load sympy
-    names = [*layer.q.start(u), *layer.q.fixed(u)]
-    holders = {name: layer._parameters if name in layer._parameters else layer._buffers for name in names}
+    holders = {name: layer._parameters if name in layer._parameters else layer._buffers for name in layer.q.tensors()}
     return {name: holder.pop(name) for name, holder in holders.items()}
 
 

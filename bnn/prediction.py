@@ -30,9 +30,9 @@ from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
-FOLD_BYTES = (
-    2**24
-)  # that inputs and outputs of a layer and the next may take, all draws of a pass together: what caches hold
+# What inputs and outputs of a layer and the next may take, all draws of a pass together. Caches hold the less; every
+# pass costs Python for every layer, so that deep networks are better off with fewer passes.
+FOLD_BYTES, FOLD_BYTES_DEEP, DEEP = 2**24, 3 * 2**24, 16
 
 
 def draws(
@@ -212,7 +212,9 @@ class _Draws:
 
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
-        call = Call(self.network, self.count, self.at_mean, restarts=True, limit=FOLD_BYTES)
+        layers = sum(isinstance(module, Drawing) for module in self.network.modules())
+        limit = FOLD_BYTES if layers < DEEP else FOLD_BYTES_DEEP
+        call = Call(self.network, self.count, self.at_mean, restarts=True, limit=limit)
         self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
         deal_(draw, self.shown)
         return draw

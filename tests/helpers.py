@@ -14,7 +14,7 @@ import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Size, Way
-from bnn.nn.base import BayesianLayer
+from bnn.nn.base import BayesianLayer, pairing
 from bnn.nn.families import ways
 
 
@@ -26,16 +26,20 @@ class Family(NamedTuple):
     options: dict[str, Any]
     tensors: set[str]  # of the state dict, the bias's aside
     buffers: frozenset[str] = frozenset()  # those among `tensors` that are not trained
+    bias: frozenset[str] = frozenset()  # more of them, of layers with a bias
+
+    def knows(self, option: str) -> bool:
+        return option in pairing(self.inference, nn.Linear).options_type.names()
 
 
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
-_FFG = {"weight_mean", "_weight_sd"}
+_FFG, _BIAS = {"weight_mean", "_weight_sd"}, frozenset({"bias_mean", "_bias_sd"})
 _FCG = {"mean", "_scale_diag", "_scale_tril"}
 _MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
 
 FAMILIES = [
-    Family("ffg", "ffg", {}, _FFG),
-    Family("ffg-dense", "ffg", {"local_reparameterization": False, "max_sd": 0.1}, _FFG),
+    Family("ffg", "ffg", {}, _FFG, bias=_BIAS),
+    Family("ffg-dense", "ffg", {"local_reparameterization": False, "max_sd": 0.1}, _FFG, bias=_BIAS),
     Family("fcg", "fcg", {"prior_weight_sd": "neal"}, _FCG),
     Family("diagonal", "inducing", {}, _Z | {"_inducing_sd"}),
     Family(
@@ -139,7 +143,7 @@ def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
 
 def by_weight(family: Family) -> dict[str, Any]:
     """The options of a family, with one function per draw for the whole batch."""
-    return family.options | ({} if family.inference == "fcg" else {"sampling": "weight"})
+    return family.options | ({"sampling": "weight"} if family.knows("sampling") else {})
 
 
 def small_net(family: Family, **options: Any) -> nn.Sequential:
@@ -154,9 +158,6 @@ def softplus_inverse(value: float) -> float:
     return value + math.log(-math.expm1(-value))
 
 
-_SCALES = ("_weight_sd", "_bias_sd", "_scale_diag", "_inducing_sd", "_lamda")
-
-
 @torch.no_grad()
 def set_noise_(module: nn.Module, sd: float) -> None:
     """Sets every posterior sd, and lamda, to `sd`; the members of an ensemble become mean + sd, mean - sd, ..."""
@@ -165,7 +166,7 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             continue
         tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
         for name, tensor in tensors.items():
-            if name in _SCALES:
+            if name in layer.scales:
                 tensor.fill_(softplus_inverse(sd))
             elif name.endswith("scale_tril") and name.startswith("_inducing"):
                 factors = 2 if "row" in name or "col" in name else 1

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+import bnn
 from bnn import likelihoods, metrics
 from bnn._conversion.methods import METHODS
 from bnn._engine.draw import Draw
@@ -30,6 +31,7 @@ from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.families.q.base import CLASSES
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]
@@ -49,7 +51,7 @@ def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     """Forgets everything that a page registers, and the files it writes."""
     monkeypatch.chdir(tmp_path)
     likelihoods.names("regression")  # imports the library's own: what is forgotten below would not come back
-    registries: list[Any] = [base._PAIRINGS, METHODS, SOURCES]
+    registries: list[Any] = [base.PAIRINGS.known, CLASSES, METHODS, SOURCES]
     registries += [likelihoods.registry._REGISTERED, metrics.registry._REGISTERED]
     before = [dict(one) for one in registries]
     commands = list(app.registered_commands)
@@ -60,8 +62,12 @@ def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     app.registered_commands[:] = commands
 
 
+# Its Python uses the runs that its commands train, so it runs after them.
+AFTER_COMMANDS = ROOT / "docs" / "command_line.md"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != AFTER_COMMANDS], ids=name)
 @pytest.mark.usefixtures("same_pairings")
 def test_snippets_run(page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -116,6 +122,8 @@ def test_commands_run(
             captured = capsys.readouterr()
             assert code == 0, f"bayesianize {' '.join(words)}: {captured.err}"
             assert (captured.out + captured.err).strip()
+    if page == AFTER_COMMANDS:
+        run(page, {"__name__": "__main__", "bnn": bnn})
     made = {word for words in commands(page) for flag, word in itertools.pairwise(words) if flag == "--out"}
     assert all((tmp_path / one).exists() for one in made)
 
@@ -140,6 +148,30 @@ def test_the_example_of_a_layer_type_is_right() -> None:
         want = torch.stack([F.conv_transpose2d(x, weight, bias, stride=2) for weight, bias in zip(*drawn, strict=True)])
         torch.testing.assert_close(outputs, want)
         assert not torch.equal(outputs[0], outputs[1])
+
+
+@pytest.mark.usefixtures("same_pairings")
+def test_the_example_of_a_q_is_right(tmp_path: pathlib.Path) -> None:
+    """It is `diagonal` with equal standard deviations in a row: the same KL and draws; and a file keeps its option."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run(ROOT / "docs" / "extending.md", namespace)
+    sizes = {"inducing_rows": 3, "inducing_cols": 2}
+    for whitened in (True, False):
+        plain = nn.Linear(6, 5)
+        q = namespace["RowSds"](init_sd=0.3)
+        layer = bayesian_from_template(plain, "inducing", q_inducing=q, whitened_u=whitened, **sizes)
+        same = bayesian_from_template(plain, "inducing", whitened_u=whitened, **sizes)
+        with torch.no_grad():
+            layer._inducing_row_sd.add_(torch.randn(3, 1))
+            same._inducing_sd.copy_(layer._inducing_row_sd.expand(3, 2))
+        same.load_state_dict({k: v for k, v in layer.state_dict().items() if k in same.state_dict()}, strict=False)
+        torch.testing.assert_close(layer.kl_divergence(), same.kl_divergence())
+        draws = [one.sample_weights(Draw(count=3, seeds=Seeds(one, 1))).weight for one in (layer, same)]
+        torch.testing.assert_close(*draws)
+        bnn.save(layer, tmp_path / "layer.safetensors")
+        bnn.load_(plain, tmp_path / "layer.safetensors")
+        assert plain.q == q
+        torch.testing.assert_close(plain.kl_divergence(), layer.kl_divergence())
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=name)

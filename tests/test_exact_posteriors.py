@@ -51,10 +51,10 @@ def moments(layer: Any) -> tuple[Tensor, Tensor]:
         return mean, torch.diag(layer.to_matrix(layer.sds()).flatten() ** 2)
     if layer.family == "fcg":  # the layer's vector is the weight, then the bias
         order = torch.cat([torch.arange(D_OUT * FEATURES).reshape(D_OUT, -1), torch.arange(-D_OUT, 0)[:, None]], 1)
-        tril = layer.scale_tril()[order.flatten()]
+        tril = layer.scale_tril[order.flatten()]
         return mean, tril @ tril.T
     row, col = layer.factors()
-    sigma, tril = layer.prior_sd(), layer.q.tril(layer)
+    sigma, tril = layer.prior_sd(), layer.q.spread(layer)
     if not layer.options.whitened_u:
         tril = torch.linalg.solve(torch.kron(row.L, col.L), tril)
     tril = sigma * torch.kron(row.A.T, col.A.T) @ tril

@@ -111,7 +111,7 @@ def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
 ONE_WAY = [
     (family, sampling)
     for family in FAMILIES
-    for sampling in (["weight"] if family.inference == "fcg" else ["auto", "weight", "local"])
+    for sampling in (["auto", "weight", "local"] if family.knows("sampling") else ["weight"])
     if family.options.get("q_inducing") != "ensemble"  # members are dealt evenly, so they depend on how many draws
 ]
 
@@ -121,7 +121,7 @@ def test_the_first_draws_stay_however_many_there_are(
     family: Family, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Draw k is the same, where layers are drawn by the same ways."""
-    options = {} if family.inference == "fcg" else {"sampling": sampling}
+    options = {"sampling": sampling} if family.knows("sampling") else {}
     net, x = small_net(family, **options).double(), images(3)
     set_noise_(net, 0.3)
     always(monkeypatch, {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling])

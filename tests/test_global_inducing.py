@@ -74,7 +74,7 @@ def test_slices_in_modules_order_have_the_covariance_of_V(cat_dim: int) -> None:
         module._d_row.fill_(-1.0)
         module._d_col.fill_(-1.0)
         row, col = module.factors()
-        sd, lamda = module.q.sd(module), module.lamda()
+        sd, lamda = module.q.sds(module), module.lamda()
         lift = torch.kron(row.A.T.contiguous(), col.A.T.contiguous())  # row-major vec
         P = torch.kron(row.A.T @ row.A, col.A.T @ col.A)
         want = lift @ torch.diag(sd.flatten() ** 2) @ lift.T + lamda**2 * (torch.eye(len(P)) - P)

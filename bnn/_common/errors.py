@@ -16,9 +16,5 @@ class ArgumentError(ValueError):
         self.arguments = arguments
 
 
-class NetworkNeeded(ValueError):  # noqa: N818 - what is missing, not what went wrong
-    """A file does not say how its network is built: it has to be given."""
-
-
 class DivergenceError(ArithmeticError):
     """The loss or its gradient is no longer a finite number; the parameters are those before that step."""

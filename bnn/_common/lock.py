@@ -23,6 +23,8 @@ def held(path: str) -> Iterator[None]:
     except (OSError, NotImplementedError):
         yield
         return
+    except RuntimeError:  # another lock of this very process, which filelock tells apart
+        raise BlockingIOError(f"{path} is held by this process") from None
     try:
         yield
     finally:

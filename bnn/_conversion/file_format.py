@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from bnn._common.text import listed
 from bnn._conversion.record import Conversion
+from bnn.nn.base import BayesianLayer
 
 FORMAT = "bayesianize"
 FORMAT_VERSION = 1
@@ -42,7 +43,7 @@ class FileFormatError(ValueError):
 
 def to_bytes(network: nn.Module, path: str) -> bytes:
     """The file of a network: the tensors of its state dict, and how it was converted. Errors name `path`."""
-    tensors, aliases = _packed(network.state_dict())
+    tensors, aliases = _packed(_tied_state(network))
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -55,6 +56,18 @@ def to_bytes(network: nn.Module, path: str) -> bytes:
         return safetensors.torch.save(tensors, metadata)
     except KeyError as error:
         raise ValueError(f"cannot write {path}: safetensors has no type {error.args[0]}") from None
+
+
+def _tied_state(network: nn.Module) -> dict[str, Any]:
+    """The state dict, in which what a tied layer trains in other units is one tensor under all its names."""
+    state: dict[str, Any] = dict(network.state_dict())
+    first: dict[int, str] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        prefix = f"{name}." if name else ""
+        known = first.setdefault(id(module), prefix)
+        names = module.units() if isinstance(module, BayesianLayer) and known != prefix else ()
+        state.update({prefix + part: state[known + part] for part in names if known + part in state})
+    return state
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bnn.cli.console import print_json, say
+from bnn.cli.console import open_page, print_json, say
 from bnn.cli.mistakes import Mistake
-from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Seed
 
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ def demo(
         folder, started = out / name.lower(), time.monotonic()
         _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {_state(folder)}")
         with _one_thread():
-            run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
+            run = run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
             if not measured(folder, quick):
                 _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
-                evaluate_run(folder, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
+                evaluate_run(run, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
     _tell(quiet, f"writing the report and its pictures to {out}{os.sep}")
     entries = [read_entry(out / name.lower(), name) for name in METHODS]
     _finish(entries, out, as_json)
@@ -83,11 +82,10 @@ def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
 
 def measured(folder: Path, quick: bool = False) -> bool:
     """Whether a finished run was evaluated already, as the demo does it, and not trained since."""
-    from bnn.cli.evaluating import FILE
     from bnn.evaluation import Evaluation
-    from bnn.train.outcome import NET
+    from bnn.train.runs.folder import EVALUATION, NET
 
-    file = folder / FILE
+    file = folder / EVALUATION
     if not file.exists() or file.stat().st_mtime < (folder / NET).stat().st_mtime:
         return False
     found = Evaluation.load(file)
@@ -96,7 +94,7 @@ def measured(folder: Path, quick: bool = False) -> bool:
 
 
 def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
-    from bnn.cli.comparing import print_comparisons
+    from bnn.cli.evaluating import print_comparisons
     from bnn.report import comparison, save_pictures, write
 
     page, plots = out / "report.html", out / "plots"
@@ -113,7 +111,9 @@ def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
 
 
 def _state(folder: Path) -> str:
-    return "already trained" if (folder / "run.json").exists() else "training"
+    from bnn.train.runs.folder import RunFolder
+
+    return "already trained" if RunFolder(folder).state == "finished" else "training"
 
 
 def _tell(quiet: bool, text: str) -> None:

@@ -48,9 +48,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
-    from bnn.cli.comparing import print_comparisons
-    from bnn.cli.evaluating import FILE, Wanted, corruptions_of, evaluate_run
+    from bnn.cli.evaluating import Wanted, corruptions_of, evaluate_run, print_comparisons
     from bnn.report import read_entry
+    from bnn.train.runs.folder import EVALUATION
+    from bnn.train.runs.opening import open_run
 
     wanted = Wanted(
         ood=tuple(ood or ()),
@@ -66,9 +67,9 @@ def evaluate(
     )
     found = {}
     for run in runs:
-        found[str(run)] = evaluate_run(run, wanted)
+        found[str(run)] = evaluate_run(open_run(run), wanted)
         if not quiet:
-            say(f"{run / FILE} written")
+            say(f"{run / EVALUATION} written")
     if as_json:
         print_json({run: one.to_dict() | {"verdict": one.verdict} for run, one in found.items()})
         return

@@ -1,24 +1,25 @@
-"""Evaluating a finished run: its data built again, everything measured, the result kept beside it."""
+"""Finished runs measured on their data, which are read again, the result kept in their folders; and side by side."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bnn.cli.finished import finished
+from bnn.cli.console import print_table
 from bnn.cli.mistakes import Mistake, described
 from bnn.data import CORRUPTIONS
 from bnn.data.dataset import Data
-from bnn.data.sources import source_of
 from bnn.evaluation import Evaluation, evaluate
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.network import prediction_time
 from bnn.evaluation.predictor import Predictor
-from bnn.train.build import build_data, build_net
-from bnn.train.outcome import Outcome
+from bnn.report import Entry, comparison, grouped
+from bnn.train.build import build_net
+from bnn.train.runs.folder import EVALUATION
+from bnn.train.runs.run import Run
 
-FILE = "evaluation.json"
+SIDE_BY_SIDE = 5  # runs as columns, up to so many: a table that fits on a terminal
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Wanted:
     """What an evaluation covers.
 
     Args:
-        ood: names of data sets, synthetic inputs or folders of images.
+        ood: out-of-distribution inputs: names of data sets, synthetic ones, or folders of images.
         corruptions: as for `bnn.evaluate`.
         data: where the run's data are, if they have moved.
         first: only so many test inputs; None: all.
@@ -45,16 +46,16 @@ class Wanted:
     progress: bool | None = None
 
 
-def evaluate_run(folder: str | os.PathLike[str], wanted: Wanted) -> Evaluation:
-    """Evaluates the run in `folder` on its test data, and writes evaluation.json into it."""
-    run = finished(folder)
-    data = run_data(run, os.fspath(folder), wanted.data)
+def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
+    """Evaluates a run on its test data, and writes evaluation.json into its folder."""
+    assert run.folder is not None
+    data = run_data(run, wanted.data)
     if data.test is None:
         raise Mistake(f"{data.name} has no test part: train with --test 0.2, or with data that have one")
     if wanted.first is not None:
         data = replace(data, test=data.test.subset(slice(0, wanted.first)))
     found = evaluate(
-        run.net,
+        run.network,
         data,
         ood=list(wanted.ood) or None,
         corruptions=wanted.corruptions,
@@ -67,40 +68,38 @@ def evaluate_run(folder: str | os.PathLike[str], wanted: Wanted) -> Evaluation:
     )
     if wanted.timed:
         found = replace(found, time=_time(run, data, wanted))
-    found.save(os.path.join(folder, FILE))
+    found.save(run.folder.file(EVALUATION))
     return found
 
 
-def run_data(run: Outcome, folder: str, moved: str | None = None) -> Data:
-    """The data of a run, as its recipe describes them, perhaps from another place."""
-    assert run.recipe is not None  # `finished` sees to it
-    description = dict(run.recipe.data)
-    kind = source_of(description).kind
-    if moved is not None:
-        if kind == "name":
-            raise Mistake(
-                f"this run is of the named set {description['name']!r}: set BNN_DATA to its folder, not --data"
-            )
-        description[kind] = moved
+def run_data(run: Run, moved: str | None = None) -> Data:
+    """The data of a run, perhaps from another place; where they are not, a mistake says how to say where they are."""
     try:
-        data: Data = build_data(description)
+        return run.data(moved)
     except FileNotFoundError as error:
-        hint = "BNN_DATA says where named sets are" if kind == "name" else "--data says where they are now"
-        raise Mistake(f"the data of {folder} are not there: {described(error)}; {hint}") from error
-    if data.in_shape != run.in_shape or data.classes != run.classes:
-        raise Mistake(
-            f"these are not the data of {folder}: it was trained on inputs {run.in_shape} and the classes "
-            f"{list(run.classes)}, these are {data.in_shape} and {list(data.classes)}"
-        )
-    return data
+        named = run.recipe is not None and "name" in run.recipe.data
+        hint = "BNN_DATA says where named sets are" if named else "--data says where they are now"
+        raise Mistake(f"the data of {run.folder} are not there: {described(error)}; {hint}") from error
 
 
-def _time(run: Outcome, data: Data, wanted: Wanted) -> Any:
+def _time(run: Run, data: Data, wanted: Wanted) -> Any:
     assert run.recipe is not None
     assert data.test is not None
-    predictor = Predictor(run.net, run.likelihood, drawn(run.net, wanted.samples), wanted.batch_size, wanted.seed)
+    samples = drawn(run.network, wanted.samples)
+    predictor = Predictor(run.network, run.likelihood, samples, wanted.batch_size, wanted.seed)
     plain = build_net(run.recipe.net, run.in_shape, run.out_features)
     return prediction_time(predictor, data.test.inputs(slice(0, 500)), plain)
+
+
+def print_comparisons(entries: Sequence[Entry]) -> None:
+    """One table for the runs of each data set."""
+    for group in grouped(entries):
+        found = comparison(group)
+        title = f"{found.data}: {found.task}, {found.inputs:,} test inputs; * best, ~ intervals overlap"
+        table = [found.header, *found.rows]
+        if len(found.runs) <= SIDE_BY_SIDE:
+            table = [list(row) for row in zip(*table, strict=True)]
+        print_table(table[0], table[1:], title=title)
 
 
 def corruptions_of(given: list[str]) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bnn._common.errors import DivergenceError
+from bnn._common.option_error import OptionError
 from bnn._common.text import nearest
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -49,7 +50,7 @@ def guarded(command: Callable[[], Any]) -> int:
 
 
 def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command`, which on Ctrl-C says what the interrupt says (how to go on) and ends with 130."""
+    """`command`, which on Ctrl-C says what the interrupt says (how to resume) and ends with 130."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -65,10 +66,21 @@ def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def described(error: BaseException) -> str:
     """The message of an error; of one that has none, its name."""
+    if isinstance(error, OptionError):
+        return error.spelled(flag)
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
     wanted = getattr(error, "arguments", ())
     flags = [flag for name, flag in FLAGS.items() if name in wanted]
     return f"{text} [on the command line: {', '.join(flags)}]" if flags else text
+
+
+def flag(name: str, value: Any) -> str:
+    """An option as it is given here.
+
+    >>> flag("abstain_above", None), flag("coverage", 0.9)
+    ('--abstain-above', '--coverage 0.9')
+    """
+    return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
 
 
 def one_of(what: str, name: str, known: Iterable[str]) -> str:

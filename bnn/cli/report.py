@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bnn.cli.console import print_json, say
+from bnn.cli.console import open_page, print_json, say
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.opening import open_page
 from bnn.cli.options import Json, Quiet, Runs
 
 FORMATS = ("png", "svg", "pdf")
@@ -27,10 +26,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Writes one self-contained HTML page that compares runs; those not evaluated yet are, on their test data."""
-    from bnn.cli.comparing import print_comparisons
-    from bnn.cli.evaluating import FILE, Wanted, evaluate_run
-    from bnn.cli.finished import finished
+    from bnn.cli.evaluating import Wanted, evaluate_run, print_comparisons
     from bnn.report import comparison, grouped, read_entry, save_pictures, write
+    from bnn.train.runs.opening import open_run
 
     wanted_formats = [one_of("format", part.strip(), FORMATS) for part in formats.split(",")]
     if out.suffix.lower() not in (".html", ".htm"):
@@ -40,11 +38,10 @@ def report(
     if plots is not None and plots.exists() and not plots.is_dir():
         raise Mistake(f"--plots names a folder, and {plots} is a file")
     runs = only_runs(runs)
-    for run in runs:
-        finished(run)  # all are looked at before one is evaluated
-    for run in runs:
-        if not (run / FILE).exists():
-            say(f"{run} is not evaluated yet: doing it on its test data (`bayesianize evaluate` can do more)")
+    opened = [open_run(run) for run in runs]  # all are looked at before one is evaluated
+    for run in opened:
+        if run.evaluation is None:
+            say(f"{run.folder} is not evaluated yet: doing it on its test data (`bayesianize evaluate` can do more)")
             evaluate_run(run, Wanted(progress=False if quiet else None))
     if not quiet:
         say(f"writing {out}{'' if plots is None else f' and the pictures in {plots}'}")
@@ -66,9 +63,9 @@ def report(
 
 def only_runs(paths: list[Path]) -> list[Path]:
     """Without what is no run at all, with a note, if something is left: `report runs/*` finds other files, too."""
-    from bnn.train.outcome import RUN
+    from bnn.train.runs.folder import RunFolder
 
-    held = [path for path in paths if (path / RUN).exists() or (path / "recipe.json").exists()]
+    held = [path for path in paths if RunFolder(path).state != "fresh"]
     others = [str(path) for path in paths if path.exists() and path not in held]
     if not held or not others:
         return paths

@@ -17,6 +17,7 @@ from bnn.train.recipe import RUN
 if TYPE_CHECKING:
     from bnn.cli.training.describe import Described
     from bnn.evaluation.pieces import Size
+    from bnn.train.runs.folder import RunFolder
 
 DEVICE, OUT = (
     "cpu, cuda, cuda:1 or mps; by default cuda if there is one.",
@@ -35,31 +36,31 @@ def train(
 ) -> None:
     """Trains a network with uncertainty: by a recipe file, a preset or flags. Started again, it resumes."""
     from bnn.cli.training.describe import describe, rehearse
-    from bnn.cli.training.run_folder import check_folder, is_finished
     from bnn.cli.training.summary import lines, summary
-    from bnn.cli.validation import write_validation
     from bnn.train.execute import run_recipe
+    from bnn.train.runs.claim import check_free, is_finished
+    from bnn.train.runs.folder import RunFolder
 
     place = device_settings(device)
     run = describe(Flags(None if file is None else os.fspath(file), **flags))
     size = rehearse(run.recipe, run.data)
-    folder = os.path.normpath(run.folder if out is None else out)
-    check_folder(folder, run.recipe)
+    folder = RunFolder(os.path.normpath(run.folder if out is None else out))
+    check_free(folder, run.recipe)
     done = is_finished(folder, run.recipe)
     if not quiet:
         announce(folder, run, size, done)
     shown = None if as_json else True
-    outcome = run_recipe(run.recipe, folder, data=run.data, progress=False if quiet or done else shown, **place)
+    trained = run_recipe(run.recipe, folder, data=run.data, progress=False if quiet or done else shown, **place)
     if run.data.validation is not None:
-        write_validation(folder, outcome, run.data)
-    found = summary(folder, outcome, run.data)
+        trained.write_validation(run.data)
+    found = summary(trained, run.data)
     if as_json:
         print_json(found)
     else:
         print("\n".join(lines(found)))
 
 
-def announce(folder: str, run: Described, size: Size, done: bool) -> None:
+def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     """Says what is going to happen, and where."""
     data, recipe = run.data, run.recipe
     parts = {"training": data.train, "validation": data.validation, "test": data.test}

@@ -193,6 +193,5 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
 
 def _members(network: nn.Module) -> int:
     """Draws per step: as many as Ensemble-U has members, so that each trains on every batch."""
-    sizes = [m.options.ensemble_size for m in network.modules() if isinstance(m, InducingBase)]
-    kinds = {m.options.q_inducing for m in network.modules() if isinstance(m, InducingBase)}
-    return max(sizes) if kinds == {"ensemble"} else 1
+    sizes = [m.q.members for m in network.modules() if isinstance(m, InducingBase)]
+    return max(sizes, default=1) if all(sizes) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, singledispatch
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +13,7 @@ from bnn._common.timing import interleaved
 from bnn._engine.members import combinations, mixtures
 from bnn.evaluation.pieces import LayerPosterior, Posterior, Scale, Size, Time
 from bnn.evaluation.predictor import Predictor, device_of
-from bnn.functional.linalg import positive
-from bnn.nn import q_inducing
 from bnn.nn.base import BayesianLayer
-from bnn.nn.families.fcg import FCG
-from bnn.nn.families.ffg import FFG
 from bnn.nn.families.inducing import InducingBase
 from bnn.nn.global_inducing import GlobalInducing
 from bnn.parameters import parameter_count
@@ -46,48 +42,8 @@ def lamda_of(layer: BayesianLayer) -> Scale | None:
 
 def sd_of(layer: BayesianLayer) -> Scale | None:
     """The standard deviations of the weights, or of U; None where they are a point, or another module's."""
-    if isinstance(layer, InducingBase):
-        sds = sds_of_u(layer.q, layer)
-        return None if sds is None else scale(sds, layer.options.max_sd_u)
-    if isinstance(layer, FFG):
-        return scale(torch.cat([part.flatten() for part in layer.sds() if part is not None]), layer.options.max_sd)
-    if isinstance(layer, FCG):
-        return scale(row_norms(layer.scale_tril()))
-    own = [positive(getattr(layer, name)).flatten() for name in layer.scales if name in layer._parameters]
-    return scale(torch.cat(own)) if own else None  # a family of the user's own: what it says its scales are
-
-
-@singledispatch
-def sds_of_u(q: q_inducing.QInducing, layer: InducingBase) -> Tensor | None:
-    """Standard deviations of the entries of U under q(U); None for a point, or where another module draws U."""
-    return None
-
-
-@sds_of_u.register
-def _(q: q_inducing.Diagonal, layer: InducingBase) -> Tensor | None:
-    return q.sd(layer)
-
-
-@sds_of_u.register
-def _(q: q_inducing.Matrix, layer: InducingBase) -> Tensor | None:
-    row, col = q.trils(layer)
-    return torch.outer(row_norms(row), row_norms(col))
-
-
-@sds_of_u.register
-def _(q: q_inducing.Full, layer: InducingBase) -> Tensor | None:
-    return row_norms(q.tril(layer))
-
-
-@sds_of_u.register
-def _(q: q_inducing.Ensemble, layer: InducingBase) -> Tensor | None:
-    members = layer.get_parameter("inducing_mean")  # (K, M_out, M_in)
-    return members.double().std(0, correction=0)
-
-
-def row_norms(tril: Tensor) -> Tensor:
-    """sqrt(diag(T T^T)) (n,)."""
-    return tril.double().square().sum(1).sqrt()
+    sds, cap = layer.sds_and_cap()
+    return None if sds is None else scale(sds, cap)
 
 
 def scale(values: Tensor, cap: float | None = None) -> Scale:

@@ -148,18 +148,40 @@ def inverse_softplus(value: Tensor) -> Tensor:
     return value + torch.log(-torch.expm1(-value))
 
 
-def unpack_tril(packed: Tensor, n: int) -> Tensor:
-    """A lower triangle (n, n) from its softplus-diagonal (first n entries), then its strict lower part row by row."""
+def triangle_unit(n: int) -> float:
+    """In which units the strict lower part of a scale T (n, n) is trained: 1 / n, rounded down to a power of two.
+
+    A step of Adam at rate r moves every entry by about r, whatever its gradient. A row of T has up to n of them, so in
+    units of 1 one step would add r sqrt(n) to the sd of a weight (0.2 at r = 5e-3 and n = 1560), in these r / sqrt(n).
+
+    >>> triangle_unit(1000) * 1024
+    1.0
+    """
+    return 2.0 ** -math.ceil(math.log2(max(1, n)))
+
+
+def unpack_tril(packed: Tensor, n: int, unit: float = 1.0) -> Tensor:
+    """A lower triangle (n, n) from its softplus-diagonal (first n entries), then its strict lower part row by row.
+
+    Args:
+        unit: what entries of the strict lower part are multiplied by.
+    """
     packed = at_least_float32(packed)
     rows, cols = torch.tril_indices(n, n, offset=-1, device=packed.device)
     lower = torch.zeros(n, n, dtype=packed.dtype, device=packed.device)
-    return lower.index_put((rows, cols), packed[n:]) + torch.diag(positive(packed[:n]))
+    below = packed[n:] if unit == 1.0 else packed[n:] * unit
+    return lower.index_put((rows, cols), below) + torch.diag(positive(packed[:n]))
 
 
 def pack_tril(tril: Tensor) -> Tensor:
     """The inverse of `unpack_tril`: (n, n) with a positive diagonal to (n (n + 1) / 2,)."""
     rows, cols = torch.tril_indices(len(tril), len(tril), offset=-1, device=tril.device)
     return torch.cat([inverse_softplus(tril.diagonal()), tril[rows, cols]])
+
+
+def row_norms(tril: Tensor) -> Tensor:
+    """sqrt(diag(T T^T)) (n,) of a scale T (n, n), in float64: the standard deviations."""
+    return tril.double().square().sum(1).sqrt()
 
 
 def safe_sqrt(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,11 @@ from torch import Tensor
 
 from bnn.functional.gaussian import standard_normal
 from bnn.functional.inducing import factor
+from bnn.functional.linalg import at_least_float32, without_autocast
+
+LARGE = 1536  # from this size on (of the smaller side) the whole spectrum takes longer than its leading part
+RESIDUAL = 3e-3  # of a truncated SVD, relative to its singular values
+ASKEW = 1e-4  # what Q Q^T may differ by from the identity
 
 
 class Projection(NamedTuple):
@@ -38,23 +44,31 @@ def project(W: Tensor, m_out: int, m_in: int, sigma: float, d_row: Tensor, d_col
     """
     if not W.is_meta and not bool(torch.isfinite(W).all()):
         raise ValueError(f"the weights to keep, {tuple(W.shape)} as a matrix, hold NaN or inf: repair them first")
-    start = random_start(W.shape[0], W.shape[1], m_out, m_in, like=W.double())
-    B, S, Q = truncated_svd(W.double(), k := min(m_out, m_in, *W.shape))
+    like = torch.empty((), dtype=torch.double, device=W.device)
+    start = random_start(W.shape[0], W.shape[1], m_out, m_in, like=like)
+    B, S, Q = truncated_svd(W, k := min(m_out, m_in, *W.shape))
     z_row, z_col = start.z_row, start.z_col
     z_row[:k], z_col[:k] = B.mT, Q
     row, col = factor(z_row, d_row.double()), factor(z_col, d_col.double())
-    truncated = (B * S) @ Q
-    u = torch.linalg.pinv(row.A.mT) @ (truncated / sigma) @ torch.linalg.pinv(col.A)
+    u = (torch.linalg.pinv(row.A.mT) @ (B * S) / sigma) @ (Q @ torch.linalg.pinv(col.A))
     return Projection(*(part.to(W.dtype) for part in (z_row, z_col, u)))
 
 
 def truncated_svd(W: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """B (n, k), S (k,), Q (k, m) with B S Q the best rank-k approximation of W (n, m); fast where k is small.
+    """B (n, k), S (k,), Q (k, m) in float64: B S Q is the best rank-k approximation of W (n, m); fast for small k.
 
-    For k well below both sides, by the eigenvectors of the smaller Gram matrix, unless S falls by more than 1e-6 within
-    the k, which that could not resolve.
+    For k well below both sides: of a large W by `krylov_svd`, where its residual says that it converged, else by the
+    eigenvectors of the smaller Gram matrix, unless S falls by more than 1e-6 within the k: too much for that.
     """
-    if 4 * k <= min(W.shape) and not W.is_meta:
+    smaller = min(W.shape)
+    if not W.is_meta and smaller >= LARGE and 8 * k <= smaller:
+        with without_autocast(W):
+            found = krylov_svd(at_least_float32(W), k)
+        if found is not None:
+            B, S, Q = found
+            return B.double(), S.double(), Q.double()
+    W = W.double()
+    if not W.is_meta and 4 * k <= smaller:
         wide = W if W.shape[0] <= W.shape[1] else W.mT
         vectors = torch.linalg.eigh(wide @ wide.mT).eigenvectors[:, -k:].flip(-1)  # (smaller side, k)
         other, S, rotation = torch.linalg.svd(wide.mT @ vectors, full_matrices=False)
@@ -63,3 +77,46 @@ def truncated_svd(W: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
             return (vectors, S, other.mT) if wide is W else (other, S, vectors.mT)
     B, S, Q = torch.linalg.svd(W, full_matrices=False)
     return B[:, :k], S[:k], Q[:k]
+
+
+def krylov_svd(W: Tensor, k: int, tolerance: float = RESIDUAL) -> tuple[Tensor, Tensor, Tensor] | None:
+    """`truncated_svd` from the span of X, W^T W X, (W^T W)^2 X, ... for a random X; None where it does not converge.
+
+    Unlike the last power alone, the whole span finds the leading vectors of flat spectra, too, such as those of random
+    weights. It has converged when |W^T b - s q| is below `tolerance` times s in the mean over the k; for random weights
+    1e-5 of the energy is then missing. The same W gives the same result, and the global random stream does not move.
+    """
+    generator = torch.Generator().manual_seed(0)
+    block, eps, tiny = min(max(k // 2, 16), 128), torch.finfo(W.dtype).eps, torch.finfo(W.dtype).tiny
+    noise = torch.randn(W.shape[1], block, generator=generator, dtype=W.dtype).to(W.device)
+    span, image = W.new_empty(W.shape[1], 0), W.new_empty(W.shape[0], 0)  # V with orthonormal columns, and W V
+    new, look = noise, 2 * k  # looks at so many columns
+    while span.shape[1] + block <= min(W.shape) // 3:
+        for _ in range(2):  # once would leave rounding errors of what it takes away
+            new = torch.linalg.qr(new - span @ (span.mT @ new)).Q
+        span, image = torch.cat([span, new], 1), torch.cat([image, W @ new], 1)
+        if span.shape[1] >= look:
+            look = int(1.25 * span.shape[1])
+            found = _leading(W, span, image, k)
+            if _relative_residual(W, *found) <= tolerance:
+                return found
+        new = W.mT @ image[:, -block:]
+        new = new / new.norm().clamp(min=tiny) + eps * noise  # of W of low rank there is nothing new, then noise is
+    return None
+
+
+def _leading(W: Tensor, span: Tensor, image: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k leading singular triplets of W within the span V (m, c) of right vectors, from V and W V (n, c)."""
+    gram = (image.mT @ image).double()
+    vectors = torch.linalg.eigh(gram).eigenvectors[:, -k:].flip(-1).to(W.dtype)  # (c, k)
+    left, triangle = torch.linalg.qr(image @ vectors)
+    rotation, S, right = torch.linalg.svd(triangle)
+    return left @ rotation, S, right @ (span @ vectors).mT
+
+
+def _relative_residual(W: Tensor, B: Tensor, S: Tensor, Q: Tensor) -> float:
+    """The root mean square over k of |W^T b - s q| / s, with s at least 1e-3 of the largest; inf for a Q askew."""
+    askew = (Q @ Q.mT - torch.eye(len(S), dtype=W.dtype, device=W.device)).abs().max()
+    residuals = torch.linalg.norm(W.mT @ B - Q.mT * S, dim=0)
+    relative = residuals / S.clamp(min=max(1e-3 * float(S[0]), torch.finfo(W.dtype).tiny))
+    return float(relative.square().mean().sqrt()) if bool(askew < ASKEW) else math.inf

@@ -20,7 +20,13 @@ from bnn._engine.fold import folded
 from bnn._engine.forward import eager_around, forward_of, running
 from bnn._engine.members import Drawing
 from bnn.functional.gaussian import check_kl
+from bnn.functional.linalg import positive
 from bnn.nn.options import Options
+from bnn.nn.registry import Registry, joins
+from bnn.nn.start import Start as Start
+from bnn.nn.start import Weights as Weights
+from bnn.nn.start import adopt_, fresh_weights, restart_, state_units
+from bnn.nn.start import plain_weights as plain_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,13 +41,6 @@ class KL(NamedTuple):
     lamda: Tensor  # KL[q(W|U) || p(W|U)] = d_in d_out r(lamda)
 
 
-class Weights(NamedTuple):
-    """What the plain layer would hold: a weight and a bias, or None where it has none."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-
 class Rows(NamedTuple):
     """How one input of a layer splits into rows: the vectors that W multiplies."""
 
@@ -53,15 +52,11 @@ class Rows(NamedTuple):
     whole: bool = True  # every output sees the whole row; else (groups) the layer has to run dense
 
 
-class Start(NamedTuple):
-    """What a posterior starts from, by name."""
+DUTIES = ["options_type", "start", "mean_weights", "sample_weights", "output", "kl_parts", "summary"]  # of a family
+DUTIES += ["run", "to_matrix", "from_matrix"]  # of a layer type
 
-    trained: dict[str, Tensor]  # become parameters
-    fixed: dict[str, Tensor]  # become buffers
-    objects: dict[str, Any]  # become plain attributes
-
-
-_PAIRINGS: dict[tuple[str, type[nn.Module]], type[BayesianLayer]] = {}
+PAIRINGS: Registry[BayesianLayer] = Registry(DUTIES)
+pairing, families, layer_types = PAIRINGS.pairing, PAIRINGS.families, PAIRINGS.layer_types
 
 WEIGHT_BYTES = 2**23  # of sampled weights held at a time, where draws are seeded
 
@@ -77,8 +72,6 @@ class BayesianLayer(Drawing):
     family: ClassVar[str]  # the name `inference=` knows
     options_type: ClassVar[type[Options]]
     prunable: ClassVar[tuple[str, ...]] = ()  # parameters whose small entries may be pruned
-    scales: ClassVar[tuple[str, ...]] = ()  # parameters that are scales, kept through softplus
-    sized: ClassVar[tuple[str, ...]] = ()  # parameters whose starting size says how fast they should train
     plain: ClassVar[type[nn.Module]]  # the torch layer it replaces
 
     options: Any  # an instance of options_type
@@ -98,6 +91,28 @@ class BayesianLayer(Drawing):
     def covariance_size(cls, weights: Weights, options: Any) -> int:
         """n where the posterior keeps an n x n covariance, which must fit in memory; else 0."""
         return 0
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """The names of the parameters that are scales, kept through softplus; a family may set them as an attribute."""
+        return ()
+
+    @property
+    def sized(self) -> tuple[str, ...]:
+        """The names of the parameters whose starting size says how fast they should train."""
+        return ()
+
+    def units(self) -> dict[str, Tensor | float]:
+        """What entries of parameters are multiplied by in the state dict, by name, where that is not 1.
+
+        Powers of two, so that nothing is rounded.
+        """
+        return {}
+
+    def sds_and_cap(self) -> tuple[Tensor | None, float | None]:
+        """All standard deviations of the posterior, of any shape, and their cap, for reports; None for a point."""
+        own = [positive(getattr(self, name)).flatten() for name in self.scales if name in self._parameters]
+        return (torch.cat(own) if own else None), None
 
     def mean_weights(self) -> Weights:
         """The posterior mean."""
@@ -183,8 +198,8 @@ class BayesianLayer(Drawing):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if _has(cls, "family") and _has(cls, "plain"):
-            _join(cls)
+        if joins(cls):
+            PAIRINGS.join(cls, BayesianLayer)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         known = self.options_type.names()
@@ -194,28 +209,15 @@ class BayesianLayer(Drawing):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {error}; options of {self.family!r} are {known}") from None
         self.__dict__.update(layer.__dict__)  # a layer built from scratch is a plain one, converted
-        self._adopt_(options, self.start(plain_weights(layer), options))
+        adopt_(self, options, self.start(plain_weights(layer), options))
 
     @classmethod
     def convert_(cls, layer: nn.Module, options: Options, start: Start) -> Self:
         """Turns a plain layer, in place, into this pairing: swaps its class and its parameters."""
         layer.__class__ = cls
         assert isinstance(layer, cls)
-        layer._adopt_(options, start)
+        adopt_(layer, options, start)
         return layer
-
-    def _adopt_(self, options: Options, start: Start) -> None:
-        weight, bias = self._parameters.pop("weight"), self._parameters.pop("bias", None)
-        assert weight is not None
-        self.options = options
-        self.weight_shape, self.has_bias = weight.shape, bias is not None
-        self.d_out, self.d_in = self.to_matrix(Weights(weight, bias)).shape
-        self.__dict__.update(start.objects)
-        for name, value in start.fixed.items():
-            self.register_buffer(name, value)
-        for name, value in start.trained.items():
-            source = bias if bias is not None and "bias" in name else weight
-            self.register_parameter(name, nn.Parameter(value, requires_grad=source.requires_grad))
 
     # ---- what users see ----------------------------------------------------------------------------------------------
 
@@ -315,37 +317,25 @@ class BayesianLayer(Drawing):
         Args:
             params: {"weight": ..., "bias": ...} in the plain layer's shapes; no "bias" for a layer without one.
         """
-        given = {name: value.detach() for name, value in params.items() if value is not None}
-        expected = {"weight": tuple(self.weight_shape)} | ({"bias": (self.d_out,)} if self.has_bias else {})
-        got = {name: tuple(value.shape) for name, value in given.items()}
-        if got != expected:
-            raise ValueError(f"expected weights of shapes {expected}, got {got}")
-        like = next(self.parameters())
-        weights = Weights(given["weight"].to(like), given["bias"].to(like) if self.has_bias else None)
-        start = self.start(weights, self.options)
-        tensors, own = start.trained | start.fixed, self._parameters | self._buffers
-        if not tensors.keys() <= own.keys():
-            raise ValueError("under global inducing weights a layer's u is not its own; set its weights before")
-        with torch.no_grad():
-            for name, value in tensors.items():
-                getattr(self, name).copy_(value)
+        restart_(self, params)
 
     def reset_parameters(self) -> None:
         """Starts this layer's posterior anew, in place, from fresh random weights of the plain layer."""
-        like = next(self.parameters())
-        empty = {"weight": like.new_empty(self.weight_shape)}
-        if self.has_bias:
-            empty["bias"] = like.new_empty(self.d_out)
-        stand_in = SimpleNamespace(**self.__dict__, **({"bias": None} | empty))
-        self.plain.reset_parameters(stand_in)  # type: ignore[attr-defined]
-        self.init_from_deterministic_params(empty)
+        self.init_from_deterministic_params(fresh_weights(self))
 
     def extra_repr(self) -> str:
         shown = SimpleNamespace(**self.__dict__, bias=True if self.has_bias else None)  # reading `bias` would compute
         return f"{self.plain.extra_repr(shown)}, {self.summary()}"  # type: ignore[arg-type]
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for key, unit in state_units(self, prefix, destination).items():
+            destination[key] = destination[key] * unit
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
+        for key, unit in state_units(self, prefix, kept).items():
+            kept[key] = kept[key] / (unit.to(kept[key].device) if isinstance(unit, Tensor) else unit)
         super()._load_from_state_dict(kept, prefix, *args)
 
 
@@ -366,52 +356,3 @@ def join_draws(outputs: list[Tensor]) -> Tensor:
     order = sorted(dims, key=outputs[0].stride, reverse=True)
     joined = torch.cat([output.permute(0, *order) for output in outputs])
     return joined.permute(0, *(1 + order.index(dim) for dim in dims))
-
-
-def plain_weights(layer: nn.Module) -> Weights:
-    """The weights of a plain layer, detached."""
-    weight, bias = layer._parameters["weight"], layer._parameters.get("bias")
-    assert weight is not None
-    return Weights(weight.detach(), None if bias is None else bias.detach())
-
-
-def pairing(family: str, layer_type: type[nn.Module]) -> type[BayesianLayer]:
-    """The class that joins `family` and a torch layer type; KeyError where there is none."""
-    family = family.lower()
-    if family not in families():
-        raise KeyError(f"unknown inference {family!r}; expected one of {families()}")
-    if (family, layer_type) not in _PAIRINGS:
-        known = sorted(plain.__name__ for name, plain in _PAIRINGS if name == family)
-        raise KeyError(f"{family!r} does not cover {layer_type.__name__}; it covers {known}")
-    return _PAIRINGS[family, layer_type]
-
-
-def families() -> list[str]:
-    """The names that `inference=` knows."""
-    return sorted({family for family, _ in _PAIRINGS})
-
-
-def layer_types() -> list[type[nn.Module]]:
-    """The torch layer types that some family covers."""
-    return list(dict.fromkeys(plain for _, plain in _PAIRINGS))
-
-
-def _has(cls: type, name: str) -> bool:
-    return any(name in base.__dict__ for base in cls.__mro__)
-
-
-def _join(cls: type[BayesianLayer]) -> None:
-    """Registers a pairing after checking that family and layer type left nothing open."""
-    duties = ["options_type", "start", "mean_weights", "sample_weights", "output", "kl_parts", "summary"]  # family
-    duties += ["run", "to_matrix", "from_matrix"]  # layer type
-    missing = [name for name in duties if _defining(cls, name) in (None, BayesianLayer)]
-    if missing:
-        raise TypeError(f"{cls.__name__} joins {cls.family!r} and {cls.plain.__name__} but leaves {missing} undefined")
-    if (cls.family, cls.plain) in _PAIRINGS:
-        taken = _PAIRINGS[cls.family, cls.plain].__name__
-        raise TypeError(f"{cls.family!r} on {cls.plain.__name__} is {taken} already; {cls.__name__} needs another name")
-    _PAIRINGS[cls.family, cls.plain] = cls
-
-
-def _defining(cls: type, name: str) -> type | None:
-    return next((base for base in cls.__mro__ if name in base.__dict__), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bnn.nn.base import Weights
 from bnn.nn.families.inducing import Inducing, InducingOptions
 from bnn.nn.layers.output_first import OutputFirst
+from bnn.nn.start import Weights, adopt_
 
 NAME = "_global_inducing_module"  # what the network calls it
 
@@ -24,7 +24,7 @@ class GlobalInducing(Inducing, OutputFirst):
         self._parameters["weight"] = nn.Parameter(
             V, requires_grad=trains
         )  # replaced by the posterior, as a plain layer's weight is
-        self._adopt_(options, self.start(Weights(V, None), options))
+        adopt_(self, options, self.start(Weights(V, None), options))
 
     def forward(self, input: Tensor) -> Tensor:
         """Passes its input on: an `nn.Sequential` runs all its children, this one too."""

@@ -1,4 +1,4 @@
-"""Every family on every layer type: one line each. `bnn.nn.base` checks a pairing as it is defined."""
+"""Every family on every layer type: one line each, checked as it is defined. `bnn.nn` has the names of this file."""
 
 from __future__ import annotations
 
@@ -30,3 +30,5 @@ class InducingDeterministicConv1d(InducingDeterministic, Conv1d): ...
 class InducingDeterministicConv2d(InducingDeterministic, Conv2d): ...
 class InducingDeterministicConv3d(InducingDeterministic, Conv3d): ...
 # fmt: on
+
+__all__ = [name for name, value in list(globals().items()) if getattr(value, "__module__", None) == __name__]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from bnn.evaluation import Evaluation
-
-RECIPE, EVALUATION, METRICS = "recipe.json", "evaluation.json", "metrics.jsonl"
+from bnn.train.runs.folder import EVALUATION, RECIPE, RunFolder
 
 
 @dataclass(frozen=True)
@@ -49,49 +46,17 @@ def read_entry(folder: str | os.PathLike[str], name: str | None = None) -> Entry
         FileNotFoundError: there is no such folder, or no evaluation in it.
         ValueError: a file cannot be read.
     """
-    place = Path(folder)
-    if not place.is_dir():
+    place = RunFolder(folder)
+    if not os.path.isdir(place):
         raise FileNotFoundError(f"there is no folder {place}; name the folder of a run")
-    path = place / EVALUATION
-    if not path.exists():
+    if not place.has(EVALUATION):
         raise FileNotFoundError(f"{place} holds no {EVALUATION}; run `bayesianize evaluate {place}` first")
-    recipe = place / RECIPE
     return Entry(
-        name=name or place.resolve().name,
-        evaluation=Evaluation.load(path),
-        recipe=_object(recipe, recipe.read_text(encoding="utf-8")) if recipe.exists() else None,
-        training=_training(place),
+        name=name or os.path.basename(os.path.realpath(place)),
+        evaluation=Evaluation.load(place.file(EVALUATION)),
+        recipe=place.read(RECIPE),
+        training=place.training(),
     )
-
-
-def _training(place: Path) -> dict[str, list[dict[str, Any]]]:
-    """The epochs of every stage, plain pretraining first, then by name."""
-    found = {file.parent.relative_to(place).as_posix(): file for file in place.rglob(METRICS)}
-    order = sorted(found, key=lambda stage: (not pretraining(stage), stage))
-    stages = {"train" if stage == "." else stage: _epochs(found[stage]) for stage in order}
-    return {stage: epochs for stage, epochs in stages.items() if epochs}
-
-
-def pretraining(stage: str) -> bool:
-    """Whether a stage comes before the main training."""
-    return stage.split("/")[0] == "pretrain"
-
-
-def _epochs(path: Path) -> list[dict[str, Any]]:
-    """One object per line; the last line of a run that is being written may be cut short, and is left out."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
-    return [_object(path, line) for line in lines if line.strip()]
-
-
-def _object(path: Path, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"cannot read {path}: expected an object, got a {type(value).__name__}")
-    return value
 
 
 def grouped(entries: Sequence[Entry]) -> list[list[Entry]]:

@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from bnn.train.execute import run_recipe
     from bnn.train.fitting import fit
     from bnn.train.history import History
-    from bnn.train.outcome import Outcome, load_run
+    from bnn.train.runs.folder import RunFolder
+    from bnn.train.runs.opening import load_run, open_run
+    from bnn.train.runs.run import Run
 
 __all__ = [
     "DivergenceError",
     "History",
-    "Outcome",
     "Recipe",
+    "Run",
+    "RunFolder",
     "Schedule",
     "fit",
     "load_run",
+    "open_run",
     "presets",
     "refresh_batchnorm_",
     "run_recipe",
@@ -30,9 +34,11 @@ __all__ = [
 # Where what needs torch lives; imported when it is first asked for, so that recipes and their flags need no torch.
 _LATER = {
     "History": "bnn.train.history",
-    "Outcome": "bnn.train.outcome",
+    "Run": "bnn.train.runs.run",
+    "RunFolder": "bnn.train.runs.folder",
     "fit": "bnn.train.fitting",
-    "load_run": "bnn.train.outcome",
+    "load_run": "bnn.train.runs.opening",
+    "open_run": "bnn.train.runs.opening",
     "refresh_batchnorm_": "bnn.train.batchnorm",
     "run_recipe": "bnn.train.execute",
 }

@@ -1,10 +1,15 @@
-"""Checkpoints of a run: nested dicts of tensors and JSON values in one safetensors file. Nothing is a pickle."""
+"""Checkpoints: nested dicts of tensors and JSON values in one safetensors file, and the run they belong to.
+
+Nothing is a pickle. A checkpoint of another run is refused, with what differs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 import safetensors
@@ -13,7 +18,13 @@ import torch
 from torch import Tensor
 
 from bnn._common.atomic import write_atomically
-from bnn.files import FileFormatError
+from bnn._common.text import listed
+from bnn._conversion.record import Conversion
+from bnn.data.batches import Batches
+from bnn.files import FileFormatError, state_mismatch
+from bnn.objective import ELBO
+from bnn.train.runs.folder import ANOTHER_FOLDER, CHECKPOINT, RunFolder
+from bnn.train.schedule import Schedule
 
 FORMAT = "bayesianize-checkpoint"
 FORMAT_VERSION = 1
@@ -53,7 +64,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
         raise FileFormatError(_damaged(path, "a file of another kind: no checkpoint of bnn.fit"))
     version = metadata.get("format_version", "")
     if not version.isdecimal() or int(version) > FORMAT_VERSION:
-        raise FileFormatError(f"{path} was written by a newer version (format {version!r}): upgrade to go on from it")
+        raise FileFormatError(f"{path} was written by a newer version (format {version!r}): upgrade to resume it")
     if metadata.get("checksum") != str(_checksum(metadata.get("tree", ""), tensors)):
         raise FileFormatError(_damaged(path, "damaged: its checksum does not fit"))
     try:
@@ -76,7 +87,7 @@ def previous(path: str) -> str:
 def _damaged(path: str, what: str) -> str:
     older = previous(path)
     if os.path.exists(older):
-        return f"{path} is {what}; the checkpoint before it, {older}, is kept: delete {path} to go on from that one"
+        return f"{path} is {what}; the checkpoint before it, {older}, is kept: delete {path} to resume from that one"
     return f"{path} is {what}; delete it to start again"
 
 
@@ -115,3 +126,104 @@ def _checksum(tree: str, tensors: dict[str, Tensor]) -> int:
         if name != "empty" and tensors[name].numel():
             total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)
     return total
+
+
+class Checkpoints:
+    """The checkpoints of one stage: written by the first process, read by all; without a folder nothing is written."""
+
+    def __init__(self, fabric: Any, folder: RunFolder | None) -> None:
+        self.fabric, self.folder = fabric, folder
+
+    def path(self, name: str) -> str:
+        """The file of this name."""
+        assert self.folder is not None
+        return self.folder.file(name)
+
+    def save(self, name: str, state: dict[str, Any]) -> None:
+        """Writes a checkpoint whole or not at all."""
+        if self.folder is not None:
+            with self.writing():
+                self.fabric.save(self.path(name), state)
+
+    def load(self, path: str) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        state: dict[str, Any] = self.fabric.load(path)
+        return state
+
+    def newest(self) -> str | None:
+        """The newest checkpoint; what a killed run left half-written is removed."""
+        if self.folder is None:
+            return None
+        if self.fabric.is_global_zero:
+            self.folder.clear_leftovers()
+        path = self.path(CHECKPOINT)
+        return next((one for one in (path, previous(path)) if os.path.exists(one)), None)
+
+    def intact(self) -> str:
+        """A clause for errors: what is still there."""
+        return f"; the last checkpoint in {self.folder} is intact" if self.newest() else ""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Says what to do when the disk is full."""
+        return contextlib.nullcontext() if self.folder is None else self.folder.writing()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Refuses a folder in which another run trains."""
+        if self.folder is None or not self.fabric.is_global_zero:
+            return contextlib.nullcontext()
+        return self.folder.alone()
+
+
+def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sampling: str | None) -> dict[str, Any]:
+    """Everything that decides the course of a run, as JSON; its seed aside, which the checkpoint decides.
+
+    Args:
+        sampling: what draws guarantee in a step. Where the schedule leaves it open, the checkpoint decides that, too.
+    """
+    return {
+        "schedule": schedule.to_dict(),
+        "data": source.fingerprint(),
+        "likelihood": getattr(elbo.likelihood, "__name__", type(elbo.likelihood).__name__),
+        "conversion": Conversion.of(elbo.net).to_json(),
+        "trained": [name for name, parameter in elbo.named_parameters() if parameter.requires_grad],
+        "processes": processes,
+        "sampling": sampling,
+    }
+
+
+def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:
+    """Raises ValueError unless the checkpoint is of the run that `own` identifies; FileFormatError if of no run."""
+    if not {"run", "objective", "optimiser"} <= state.keys():
+        raise FileFormatError(f"{path} is no checkpoint of a run, it holds {sorted(state)}; {ANOTHER_FOLDER}")
+    record = state["run"]
+    network = _network_differs(state["objective"], record, elbo, own)
+    if network:
+        raise ValueError(f"{path} is a checkpoint of another network: {listed(network)}; {ANOTHER_FOLDER}")
+    run = _run_differs(record, own, schedule)
+    if run:
+        raise ValueError(f"{path} is a checkpoint of another run: {listed(run)}; {ANOTHER_FOLDER}")
+
+
+def _network_differs(tensors: dict[str, Tensor], record: dict[str, Any], elbo: ELBO, own: dict[str, Any]) -> list[str]:
+    mismatch = state_mismatch({f"elbo.{name}": value for name, value in elbo.state_dict().items()}, tensors)
+    if not mismatch and record["conversion"] != own["conversion"]:
+        mismatch = ["its layers were converted with other options"]
+    if not mismatch and record["trained"] != own["trained"]:
+        mismatch = ["other parameters are frozen"]
+    return mismatch
+
+
+def _run_differs(record: dict[str, Any], own: dict[str, Any], schedule: Schedule) -> list[str]:
+    different = schedule.differences(record["schedule"])
+    if record["epoch"] + bool(record["step"]) > schedule.epochs:
+        different.append(f"epochs: {record['epoch']} behind it already, {schedule.epochs} now")
+    if schedule.cosine and record["schedule"]["epochs"] != schedule.epochs:
+        different.append("epochs: with cosine they set the rate of every epoch")
+    different += [
+        f"{name}: {record[name]} then, {own[name]} now" for name in ("likelihood", "data") if record[name] != own[name]
+    ]
+    if record["processes"] != own["processes"] and record["step"]:
+        different.append(
+            f"processes: {record['processes']} then, {own['processes']} now; amid an epoch only as many can resume"
+        )
+    return different

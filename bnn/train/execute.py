@@ -1,11 +1,9 @@
-"""Carrying out a recipe, stage by stage, each of which goes on where it stopped."""
+"""Carrying out a recipe, stage by stage, each of which resumes where it stopped."""
 
 from __future__ import annotations
 
 import copy
-import json
 import os
-import pathlib
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -14,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn._common.atomic import write_atomically
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, own_randomness, seed_everything
-from bnn._common.text import listed
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
@@ -27,48 +23,55 @@ from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
 from bnn.train.history import History
-from bnn.train.outcome import Outcome
 from bnn.train.recipe import Recipe
-from bnn.train.schedule import ADDED
+from bnn.train.runs.claim import check_free
+from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder
+from bnn.train.runs.run import Run
 
-LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
-MAY_CHANGE = ("name", "about", "ours", "schedule.epochs", "schedule.patience")
-BUILD, MEMBER, REFRESH = 10, 11, 12  # what a derived seed is for
+BUILD, ALONE, REFRESH = 10, 11, 12  # what a derived seed is for
 
 
 def run_recipe(
     recipe: Recipe, out: str | os.PathLike[str] | None = None, *, data: Data | None = None, **settings: Any
-) -> Outcome:
-    """Carries out a recipe; with `out`, started again, it goes on where it stopped.
+) -> Run:
+    """Carries out a recipe; with `out`, started again, it resumes where it stopped.
 
     Args:
-        out: the run's folder: one folder of `bnn.fit` per stage, then `net.safetensors` and `run.json`, which
-            `load_run` reads.
+        out: the run's folder: one folder of `bnn.fit` per stage, then `net.safetensors` and `run.json`;
+            `bnn.open_run` reads it back.
         data: the data set, where it is at hand already; None builds it as the recipe says.
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
-    folder = None if out is None else os.fspath(out)
-    _check_folder(folder, recipe)
+    folder = None if out is None else _claimed(RunFolder(out), recipe)
     likelihood = likelihoods.for_task(recipe.likelihood, data.task)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data)
     settings = {"likelihood": likelihood, **settings}
     if recipe.pretrain is not None:
-        _train_plain(recipe, net, data, recipe.pretrain, _inside(folder, "pretrain"), settings)
+        _train_plain(recipe, net, data, recipe.pretrain, _stage(folder, PRETRAIN), settings)
     if recipe.bayesian:
         _convert(recipe, net, data)
         history, candidates = _choose(recipe, net, data, folder, settings)
         chosen = recipe if candidates is None else recipe.but(schedule={"kl_weight": _best(candidates)})
     else:
-        history = _train_plain(recipe, net, data, recipe.schedule, _inside(folder, "train"), settings)
+        history = _train_plain(recipe, net, data, recipe.schedule, _stage(folder, TRAIN), settings)
         chosen, candidates = recipe, None
-    more = {"recipe": chosen, "history": history, "candidates": candidates}
-    outcome = Outcome.of(net, data, history.likelihood, outputs, **more)
+    more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
+    run = Run.of(net, data, history.likelihood, outputs, **more)
     if folder is not None and _first_process():
-        outcome.write(folder)
-    return outcome
+        run.write()
+    return run
+
+
+def _claimed(folder: RunFolder, recipe: Recipe) -> RunFolder:
+    """The folder, which now holds the recipe; by the first process alone."""
+    if _first_process():
+        check_free(folder, recipe)
+        folder.create()
+        folder.write(RECIPE, recipe.to_dict())  # again where a run resumes: more epochs, another description
+    return folder
 
 
 def _check_stages(recipe: Recipe, net: nn.Module, data: Data) -> None:
@@ -104,7 +107,7 @@ def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
 
 
 def _train_plain(
-    recipe: Recipe, net: nn.Module, data: Data, schedule: Any, folder: str | None, settings: dict[str, Any]
+    recipe: Recipe, net: nn.Module, data: Data, schedule: Any, folder: RunFolder | None, settings: dict[str, Any]
 ) -> History:
     """Maximum likelihood: together, or every member of an ensemble alone with its own seed."""
     if not isinstance(net, Ensemble) or recipe.together:
@@ -112,7 +115,7 @@ def _train_plain(
     histories = []
     for i, member in enumerate(net.members):
         own = settings | {"likelihood": copy.deepcopy(settings["likelihood"])}
-        seed, place = derived(recipe.seed, MEMBER, i), _inside(folder, f"member{i}")
+        seed, place = derived(recipe.seed, ALONE, i), _stage(folder, f"{MEMBER}{i}")
         histories.append(fit(member, data, schedule=schedule, seed=seed, out=place, **own))
     return replace(histories[-1], likelihood=_shared([one.likelihood for one in histories]))
 
@@ -134,17 +137,17 @@ def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
 
 
 def _choose(
-    recipe: Recipe, net: nn.Module, data: Data, folder: str | None, settings: dict[str, Any]
+    recipe: Recipe, net: nn.Module, data: Data, folder: RunFolder | None, settings: dict[str, Any]
 ) -> tuple[History, dict[str, float] | None]:
     """The main training; with several KL weights each from the same start, and validation NLL chooses."""
     if not recipe.kl_weights:
-        history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=_inside(folder, "train"), **settings)
+        history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=_stage(folder, TRAIN), **settings)
         return history, None
     found: dict[str, tuple[float, History, dict[str, Tensor]]] = {}
     for weight in recipe.kl_weights:
         trained, own = copy.deepcopy(net), copy.deepcopy(settings)
         schedule = recipe.but(schedule={"kl_weight": weight}).schedule
-        place = _inside(folder, f"kl_{weight!r}")
+        place = _stage(folder, f"{KL}{weight!r}")
         try:
             history = fit(trained, data, schedule=schedule, seed=recipe.seed, out=place, **own)
         except DivergenceError as error:
@@ -164,49 +167,5 @@ def _best(candidates: dict[str, float]) -> float:
     return float(min(candidates, key=lambda weight: candidates[weight]))
 
 
-def _inside(folder: str | None, name: str) -> str | None:
-    return None if folder is None else os.path.join(folder, name)
-
-
-def _check_folder(folder: str | None, recipe: Recipe) -> None:
-    """One folder, one recipe: what is there must be of the same one."""
-    if folder is None or not _first_process():
-        return
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "recipe.json")
-    text = json.dumps(recipe.to_dict(), indent=1)
-    if not os.path.exists(path):
-        write_atomically(text.encode(), path)
-        return
-    with open(path, encoding="utf-8") as file:
-        before = json.load(file)
-    different = differences(before, json.loads(text))
-    if not begun(folder, ""):  # it ended before its first checkpoint: nothing is lost
-        different = []
-    elif not begun(folder):  # pretraining alone: what comes after it may still change
-        different = [one for one in different if not one.startswith(LATER)]
-    if different:
-        raise ValueError(f"{folder} holds a run of another recipe: {listed(different)}; give this one another folder")
-    write_atomically(text.encode(), path)  # more epochs, another description
-
-
-def begun(folder: str, *stages: str) -> bool:
-    """Whether a stage (by default the main training) has come as far as a checkpoint."""
-    starts = stages or ("train", "kl_")
-    found = (place.relative_to(folder).as_posix() for place in pathlib.Path(folder).rglob("checkpoint*.safetensors"))
-    return any(place.startswith(starts) for place in found)
-
-
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """What differs between two recipes, one line per value; what may change when a run goes on is left out."""
-    found = []
-    for name in dict.fromkeys([*before, *now]):
-        one, other, place = before.get(name), now.get(name), prefix + name
-        added = name in ADDED and name not in before
-        if one == other or place in MAY_CHANGE or added:
-            continue
-        if isinstance(one, dict) and isinstance(other, dict):
-            found += differences(one, other, f"{place}.")
-        else:
-            found.append(f"{place} was {one!r}, is now {other!r}")
-    return found
+def _stage(folder: RunFolder | None, name: str) -> RunFolder | None:
+    return None if folder is None else folder.stage(name)

@@ -18,14 +18,14 @@ from bnn._engine.inputs import check_network
 from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
 from bnn.train.checks import checked
-from bnn.train.devices import fabric_of, our_checkpoints, same_everywhere_
+from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
-from bnn.train.interrupt import Interrupts
+from bnn.train.loop import Loop, Settings
 from bnn.train.monitor import Monitor
-from bnn.train.outcome import Outcome
-from bnn.train.run import Run, Settings
-from bnn.train.sampling import sampling_of
+from bnn.train.runs.folder import RunFolder
+from bnn.train.runs.run import Run
 from bnn.train.schedule import Schedule
+from bnn.train.step import sampling_of
 
 
 def fit(
@@ -52,9 +52,9 @@ def fit(
 ) -> History:
     """Trains `net` in place by the negative ELBO (`bnn.ELBO`); a plain network by maximum likelihood.
 
-    With `out` the run writes checkpoints there. Started again with the same arguments after whatever ended it, it goes
-    on from the last one and, on one process on the CPU, ends with the same bits as if nothing had happened. Ctrl-C and
-    SIGTERM stop it after the step, with a checkpoint.
+    With `out` the run writes checkpoints there. Started again with the same arguments after whatever ended it, it
+    resumes from the last one and, on one process on the CPU, ends with the same bits as if nothing had happened. Ctrl-C
+    and SIGTERM stop it after the step, with a checkpoint.
 
     Args:
         net: a converted network, a plain one, or an `Ensemble`, whose members train together.
@@ -73,10 +73,10 @@ def fit(
             see `bnn.set_sampling_`); None is the fastest way that trains as well: "local". Validation, the BatchNorm
             statistics and everything after training go by the layers' own option.
         out: a folder, made if need be: `checkpoint.safetensors`, `metrics.jsonl` (a line per epoch), `net.safetensors`
-            (the trained network, for `bnn.load_`), `tensorboard/`, and for a `Data` `run.json`: `bnn.train.load_run`
+            (the trained network, for `bnn.load_`), `tensorboard/`, and for a `Data` `run.json`: `bnn.open_run`
             gives the network back with its noise, its classes, and what reads new inputs.
         resume: False refuses a folder that holds a run already.
-        seed: of everything random in the run; None draws one from torch's global generator. A run that goes on keeps
+        seed: of everything random in the run; None draws one from torch's global generator. A run that resumes keeps
             the seed it began with. The global generators are left as they were.
         num_data: number of training inputs, where a loader cannot say.
         save_every: seconds between checkpoints; there is one after every epoch anyway, but for epochs of less than two
@@ -116,7 +116,7 @@ def fit(
         raise ValueError(f"seed must be an integer below 2^63 or None, got {seed!r}")
     if isinstance(data, DataLoader) and data.persistent_workers and out is not None:
         raise ValueError(
-            "persistent workers carry their random state from epoch to epoch, so a run that goes on could not repeat "
+            "persistent workers carry their random state from epoch to epoch, so a run that resumes could not repeat "
             "what they do: use a DataLoader with persistent_workers=False, or leave out= away"
         )
     source = training_batches(data, plan.batch_size, num_data, workers, least=_least(net, plan))
@@ -127,19 +127,21 @@ def fit(
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
     monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples)
-    folder = _folder(out, resume)
+    folder = None if out is None else RunFolder(out)
+    if folder is not None:
+        folder.create(resume)
     fabric = fabric_of(net, devices, accelerator, precision) if fabric is None else fabric
     start = torch.randint(2**62, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
     start = start.to(fabric.device)
     same_everywhere_(fabric, [start])
     settings = Settings(folder, save_every, progress, tensorboard)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
-        run = Run(fabric, elbo, source, plan, monitor, int(start), settings)
-        with run.folder.alone():
-            run.restore()
-            history = run.train(interrupts)
+        loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings)
+        with loop.checkpoints.alone():
+            loop.restore()
+            history = loop.train(interrupts)
             if folder is not None and isinstance(data, Data) and outputs and fabric.is_global_zero:
-                Outcome.of(net, data, elbo.likelihood, outputs).write(folder)
+                Run.of(net, data, elbo.likelihood, outputs, history=history, folder=folder).write()
     return history
 
 
@@ -171,21 +173,3 @@ def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
 
 def _validation_of(data: Any) -> Any:
     return data.validation if isinstance(data, Data) else None
-
-
-def _folder(out: str | os.PathLike[str] | None, resume: bool) -> str | None:
-    """The run's folder, made if need be."""
-    if out is None:
-        return None
-    folder = os.fspath(out)
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise NotADirectoryError(f"out={folder!r} is a file; expected a folder for the run")
-    if not resume and os.path.isdir(folder) and any(name.startswith("checkpoint.") for name in os.listdir(folder)):
-        raise FileExistsError(f"{folder} holds a run already: choose another folder, or go on with it (resume=True)")
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            error.errno, f"cannot make the folder out={folder!r}: {error.strerror}; choose another"
-        ) from error
-    return folder

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 USUAL, MORE = "Training", "More about training"  # groups of flags: most people look for the first
 OPTIMISERS = ["adam", "sgd"]
 SAMPLINGS = ["auto", "weight", "local"]
-ELSEWHERE = {"learning_rate": "lr", "optimizer": "optimiser", "num_epochs": "epochs", "grad_clip": "clip"}
-EXTENDABLE = ["epochs", "patience"]  # what may differ when a run goes on: more epochs, another patience
+OTHER_NAMES = {"learning_rate": "lr", "optimizer": "optimiser", "num_epochs": "epochs", "grad_clip": "clip"}
+EXTENDABLE = ["epochs", "patience"]  # what may differ when a run resumes: more epochs, another patience
 ADDED = ["sampling"]  # what old checkpoints do not hold: it may be said now
 
 
@@ -109,8 +109,8 @@ class Schedule(Options):
     def of(cls, options: dict[str, Any]) -> Self:
         """From keyword arguments; an unknown name is a TypeError that lists the known ones."""
         for name in options:
-            if name in ELSEWHERE:
-                raise TypeError(f"unknown option {name!r} for 'bnn.fit'; it is called {ELSEWHERE[name]!r} here")
+            if name in OTHER_NAMES:
+                raise TypeError(f"unknown option {name!r} for 'bnn.fit'; it is called {OTHER_NAMES[name]!r} here")
         return cls.parse("bnn.fit", options)
 
     def rate(self, epoch: int) -> float:

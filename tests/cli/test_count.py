@@ -20,8 +20,7 @@ from bnn.cli.networks.counting import readable
 from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.likelihoods import Categorical
 from bnn.nn.nets import CNN, FCN
-from bnn.train import Recipe
-from bnn.train.outcome import Outcome
+from bnn.train import Recipe, Run, RunFolder
 
 SMALL = ["fcn", "--in-shape", "12", "--classes", "3", "--hidden", "7,5", "--rows", "4", "--cols", "6"]
 METHODS = {
@@ -229,7 +228,8 @@ def test_a_plain_preset_and_one_with_two_outputs(capsys: pytest.CaptureFixture[s
 def test_a_finished_run(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
     net = twin(RECIPE)
     classes = tuple("0123456789")
-    Outcome(net, Categorical(), "classification", (1, 8, 8), 10, classes, recipe=RECIPE).write(str(tmp_path))
+    shape, folder = (1, 8, 8), RunFolder(tmp_path)
+    Run(net, Categorical(), "classification", shape, 10, classes, recipe=RECIPE, folder=folder).write()
     found = parameters(counted(capsys, str(tmp_path)))
     assert found["recipe"] == bnn.parameter_count(net)
     assert found["recipe-pruned"] == bnn.parameter_count(net, keep=0.5)

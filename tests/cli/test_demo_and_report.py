@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from bnn.cli import demo, opening
+from bnn.cli import console, demo
 from bnn.cli.app import run
 from bnn.cli.report import only_runs
 from bnn.evaluation import Evaluation
@@ -130,7 +130,7 @@ def test_mistakes_before_anything_is_done(
     assert run(["report", "run", *options]) == 2
     assert message in capsys.readouterr().err
     assert run(["report", "run", "rum"]) == 2
-    assert "holds no run" in capsys.readouterr().err
+    assert "holds no finished run" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["run"]
 
 
@@ -149,13 +149,13 @@ def test_a_report_leaves_out_what_is_no_run(
 
 def test_no_screen_no_browser(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(opening.typer, "launch", opened.append)
-    monkeypatch.setattr(opening.sys, "platform", "linux")
+    monkeypatch.setattr(console.typer, "launch", opened.append)
+    monkeypatch.setattr(console.sys, "platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    opening.open_page(pathlib.Path("page.html"))
+    console.open_page(pathlib.Path("page.html"))
     assert not opened
     assert "open page.html yourself" in capsys.readouterr().err
     monkeypatch.setenv("DISPLAY", ":0")
-    opening.open_page(pathlib.Path("page.html"))
+    console.open_page(pathlib.Path("page.html"))
     assert opened == [str(pathlib.Path("page.html").absolute())]

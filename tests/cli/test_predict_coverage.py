@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from predict_runs import PLAIN, command, expected, trained, write_table
 
-from bnn.cli.predicting.abstain import smallest_threshold
 from bnn.train import load_run
 from bnn.train.build import build_data
+from bnn.train.runs.abstaining import smallest_threshold
 
 FCN = {"name": "fcn", "hidden": [8]}
 

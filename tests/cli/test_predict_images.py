@@ -152,7 +152,7 @@ def test_what_is_no_image_is_named_and_nothing_written(digits: Path, tmp_path: P
 def test_images_of_a_run_on_tables_only_fit_there(digits: Path, tmp_path: Path) -> None:
     ended = command(digits, write_image(tmp_path / "a.png"), "--keep", "id")
     assert ended.code == 2
-    assert "--keep id names a column of a CSV file, and this run was not trained on a table" in ended.err
+    assert "--keep id names a column of a table, and these inputs are none" in ended.err
 
 
 def test_an_answer_does_not_depend_on_those_beside_it(digits: Path, tmp_path: Path) -> None:

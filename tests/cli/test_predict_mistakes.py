@@ -26,7 +26,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("run", "options", "message"),
     [
         ("label", "--abstain-above 1 --coverage 0.9", "--abstain-above gives the threshold and --coverage looks for"),
-        ("label", "--by total", "--by total says when to abstain; give a threshold, too: --abstain-above X"),
+        (
+            "label",
+            "--by total",
+            "--by total says when to abstain; give a threshold, too: --abstain-above or --coverage 0.9",
+        ),
         ("label", "--by totl --abstain-above 1", "unknown uncertainty 'totl' (did you mean 'total'?); expected one of"),
         ("label", "--coverage 0", "--coverage is the share of inputs to answer, above 0 and at most 1, as 0.9; got 0"),
         ("label", "--coverage 90", "at most 1, as 0.9; got 90"),
@@ -141,11 +145,11 @@ def test_folders_that_hold_no_finished_run(place: Path, tmp_path: Path, monkeypa
         (place / "label" / "run.json", f"wrote it: {place / 'label'}?"),
         (
             unfinished,
-            "is not finished: there is a recipe.json, but no run.json; start `bayesianize train` with",
+            "is not finished: there is a recipe.json, but no run.json; to resume it, start `bayesianize train` (or",
         ),
-        (empty, f"{empty} holds no run: there is no run.json"),
+        (empty, f"{empty} holds no finished run: there is no run.json"),
         (place, f"there are runs in it: {place / 'label'}, {place / 'plain'}, {place / 'price'}"),
-        (fitted, f"{fitted} is a run of bnn.fit, which does not know how to build its network: use Python"),
+        (fitted, f"{fitted} is a run of bnn.fit, which does not know how to build its network: pass net="),
         (damaged, f"cannot load {damaged / 'net.safetensors'}"),
     ):
         ended = command(folder, place / "rows.csv")

@@ -16,9 +16,7 @@ from safetensors.torch import load_file
 from train_data import flowers, photos, prices, train
 
 import bnn
-from bnn.cli.validation import read_validation
-from bnn.train import Recipe, load_run, run_recipe
-from bnn.train import run as training
+from bnn.train import Recipe, load_run, loop, run_recipe
 
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False}
 
@@ -43,7 +41,7 @@ def test_a_table_of_classes(home: Path) -> None:
     assert found["plain_parameters"] == 4 * 16 + 17 * 3
     assert found["parameters"] == bnn.parameter_count(load_run(folder).net)
     assert Recipe.from_dict(found["recipe"]) == Recipe.from_file(folder / "recipe.json")
-    right = read_validation(folder).right
+    right = bnn.open_run(folder).validation.right
     assert right is not None
     assert right.mean() == pytest.approx(found["metrics"]["accuracy"])
     assert found["next"][0] == f"bayesianize evaluate {folder}"
@@ -53,7 +51,7 @@ def test_a_table_of_real_numbers(home: Path) -> None:
     prices(home)
     ended = train("--data", "prices.csv", "--target", "price", "--epochs", "30", "--hidden", "16", "--out", "my run")
     assert ended.code == 0, ended.err
-    errors = read_validation("my run").error
+    errors = bnn.open_run("my run").validation.error
     assert errors is not None
     rmse = float((errors**2).mean() ** 0.5)
     assert rmse < 10  # the prices have an sd of 20
@@ -84,7 +82,7 @@ def test_digits_by_several_methods(method: str, home: Path) -> None:
     ended = train(*args)
     assert ended.code == 0, ended.err
     draws = {"deterministic": 1, "ensemble-u": 20, "compressed-ensemble": 21}[method]  # every member equally often
-    assert (ended.json["draws"], read_validation(ended.json["run"]).samples) == (draws, draws)
+    assert (ended.json["draws"], bnn.open_run(ended.json["run"]).validation.samples) == (draws, draws)
     assert ended.json["run"] == str(Path("runs", f"digits-fcn-{method}-seed0"))
 
 
@@ -117,7 +115,7 @@ def test_a_finished_run_is_shown_again(home: Path, monkeypatch: pytest.MonkeyPat
     args = ("--data", "flowers.csv", "--target", "kind", "--epochs", "2", "--hidden", "8")
     first = train(*args)
     stored = load_file(home / "runs/flowers-fcn-ffg-u-seed0/net.safetensors")
-    monkeypatch.setattr(training.Run, "_take_step", lambda *_: pytest.fail("it trained again"))
+    monkeypatch.setattr(loop.Loop, "_take_step", lambda *_: pytest.fail("it trained again"))
     again = train(*args)
     assert again.code == 0, again.err
     assert "finished already, nothing is trained" in again.err
@@ -143,7 +141,7 @@ def test_it_goes_on_where_it_stopped(more: tuple[str, ...], home: Path, monkeypa
     args = ("--data", "flowers.csv", "--target", "kind", "--epochs", "3", "--hidden", "8", *more)
     assert train(*args, "--out", "whole").code == 0
     steps = 0
-    take = training.Run._take_step
+    take = loop.Loop._take_step
 
     def stopping(self: Any, *rest: Any) -> None:
         nonlocal steps
@@ -152,10 +150,10 @@ def test_it_goes_on_where_it_stopped(more: tuple[str, ...], home: Path, monkeypa
             os.kill(os.getpid(), signal.SIGINT)
         take(self, *rest)
 
-    monkeypatch.setattr(training.Run, "_take_step", stopping)
+    monkeypatch.setattr(loop.Loop, "_take_step", stopping)
     stopped = train(*args, "--out", "parts")
     assert stopped.code == 130
-    assert "start it again to go on from" in stopped.err
+    assert "start it again to resume from" in stopped.err
     assert stopped.out == ""
     assert not (home / "parts" / "run.json").exists()
     assert train(*args, "--out", "parts").code == 0
@@ -186,7 +184,7 @@ def test_ctrl_c_as_a_program(home: Path) -> None:
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == 130
-    assert "start it again to go on from" in rest
+    assert "start it again to resume from" in rest
     assert "Traceback" not in rest
 
 

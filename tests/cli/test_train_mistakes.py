@@ -85,7 +85,7 @@ NETWORK = [
     ((*TABLE, "--method", "fgg-u"), "unknown method 'fgg-u' (did you mean 'ffg-u'?)"),
     ((*TABLE, "--method", "ffg-w", "--rows", "3"), "--rows is for methods of inducing"),
     ((*TABLE, "--method", "deterministic", "--max-lamda", "0.1"), "this one is deterministic"),
-    ((*TABLE, "--method", "matrix-u", "--max-sd", "0.1"), "max_sd_u caps q_inducing='diagonal'"),
+    ((*TABLE, "--method", "matrix-u", "--max-sd", "0.1"), "q_inducing='matrix' has no such cap"),
     ((*TABLE, "--method", "fcg-w", "--max-sd", "0.1"), "--max-sd is for methods of"),
     ((*TABLE, "--max-lamda", "-1"), "max_lamda must be a finite number >= 0"),
     ((*TABLE, "--likelihood", "gaussian"), "unknown likelihood for classification 'gaussian'"),
@@ -176,6 +176,6 @@ def test_another_recipe_in_the_same_folder(home: Path) -> None:
     ):
         ended = train(*TABLE, "--epochs", "1", "--quiet", *flag)
         assert ended.code == 2
-        assert f"{Path('runs', folder.name)} holds another run: " in ended.err
+        assert f"{Path('runs', folder.name)} holds a run of another recipe: " in ended.err
         assert message in ended.err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,38 @@ import torch
 from train_data import flowers, prices
 
 import bnn
-from bnn.cli import validation
-from bnn.cli.validation import read_validation, write_validation
 from bnn.files import FileFormatError
-from bnn.train import Outcome, Recipe, run_recipe
+from bnn.train import Recipe, Run, RunFolder, run_recipe
 from bnn.train.build import build_data
+from bnn.train.runs import validation
+from bnn.train.runs.folder import VALIDATION
+from bnn.train.runs.validation import Validation
+from bnn.train.step import Sampling
 
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False}
 METHOD = {"inference": "inducing", "inducing_rows": 3, "inducing_cols": 3, "max_lamda": 0.3, "init_lamda": 0.2}
 
 
-def outcome(data: dict[str, Any], **more: Any) -> tuple[Outcome, Any]:
+def read_validation(folder: Path) -> Validation:
+    stored = RunFolder(folder).read(VALIDATION)
+    assert stored is not None
+    return Validation.from_dict(stored, str(folder / VALIDATION))
+
+
+def write_validation(folder: Path, run: Run, data: Any, samples: int | None = None) -> None:
+    replace(run, folder=RunFolder(folder)).write_validation(data, samples)
+
+
+def outcome(data: dict[str, Any], **more: Any) -> tuple[Run, Any]:
     values = {"data": data, "net": {"name": "fcn", "hidden": [8]}, "method": METHOD, "schedule": {"epochs": 1}} | more
     found = build_data(data)
     return run_recipe(Recipe.from_dict(values), data=found, **QUIET), found
 
 
-def predicted(run: Outcome, part: Any, samples: int | None = None) -> Any:
+def predicted(run: Run, part: Any, samples: int | None = None) -> Any:
     generator = torch.Generator().manual_seed(0)
-    return bnn.predict(run.net, part.inputs(), samples, run.likelihood, generator, 500)
+    with Sampling(run.network, "weight").in_force():
+        return bnn.predict(run.network, part.inputs(), samples, run.likelihood, generator, 500)
 
 
 def test_classes_are_as_predict_says(tmp_path: Path) -> None:
@@ -90,8 +104,7 @@ def test_without_validation_data_there_is_nothing_to_write(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="has no validation part"):
         write_validation(tmp_path, run, data)
     assert not (tmp_path / "validation.json").exists()
-    with pytest.raises(FileNotFoundError, match="`bayesianize train` writes it where the data"):
-        read_validation(tmp_path)
+    assert replace(run, folder=RunFolder(tmp_path)).validation is None
 
 
 GOOD: dict[str, Any] = {

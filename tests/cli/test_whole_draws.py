@@ -8,7 +8,7 @@ from helpers import FAMILIES, Family, ids, set_noise_
 from torch import nn
 
 import bnn
-from bnn.cli.draws import whole_draws_
+from bnn.train.step import Sampling
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
@@ -16,10 +16,11 @@ def test_an_answer_depends_on_no_other_input(family: Family) -> None:
     net, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(6, 4).double()
     bnn.bayesianize_(net, family.inference, **family.options)
     set_noise_(net, 0.3)
-    whole_draws_(net.double())
+    net.double()
 
     def predicted(inputs: torch.Tensor) -> torch.Tensor:
-        return bnn.predict(net, inputs, samples=8, generator=torch.Generator().manual_seed(1)).probs
+        with Sampling(net, "weight").in_force():
+            return bnn.predict(net, inputs, samples=8, generator=torch.Generator().manual_seed(1)).probs
 
     whole = predicted(x)
     torch.testing.assert_close(torch.cat([predicted(one[None]) for one in x]), whole)
@@ -28,6 +29,8 @@ def test_an_answer_depends_on_no_other_input(family: Family) -> None:
 
 def test_networks_without_a_choice_are_left_alone() -> None:
     net = nn.Linear(4, 3)
-    whole_draws_(net)
+    with Sampling(net, "weight").in_force():
+        net(torch.randn(2, 4))
     bnn.bayesianize_(net, "fcg")
-    whole_draws_(net)
+    with Sampling(net, "weight").in_force():
+        net(torch.randn(2, 4))

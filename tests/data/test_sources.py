@@ -167,7 +167,7 @@ def test_mistakes_with_the_example_are_told(example: dict[str, Any], capsys: pyt
         (["predict", "runs/flowers", "flower.jsonl"], "did you mean 'flowers.jsonl'?"),
         (["predict", "runs/flowers", "notes.txt"], "notes.txt: Expecting value"),
         (["predict", "runs/flowers", "other.jsonl"], "other.jsonl: width"),
-        (["predict", "runs/flowers", "flowers.jsonl", "--keep", "kind"], "--keep kind names a column of a CSV file"),
+        (["predict", "runs/flowers", "flowers.jsonl", "--keep", "kind"], "--keep kind names a column of a table"),
     ]:
         pathlib.Path("notes.txt").write_text("none\n")
         pathlib.Path("other.jsonl").write_text('{"size": 3}\n')

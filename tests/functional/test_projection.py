@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnn.functional import projection
 from bnn.functional.inducing import conditional_mean, factor
-from bnn.functional.projection import Projection, project, random_start
+from bnn.functional.projection import Projection, krylov_svd, project, random_start, truncated_svd
 
 D_OUT, D_IN = 6, 9  # the last column is the bias
 # (M_out, M_in): below d on both sides, mixed, at d, above d
@@ -93,3 +94,68 @@ def test_spare_rows_of_a_projection_start_as_in_the_paper() -> None:
     start, _ = reconstruction(torch.randn(400, 3), 20, 16, 1.0)  # rank 3: 17 spare rows of Z_r
     spare = start.z_row[3:]
     assert abs(spare.std() / 20**-0.5 - 1) < 5 / (2 * spare.numel()) ** 0.5
+
+
+# ---- large matrices --------------------------------------------------------------------------------------------------
+
+N_LARGE, M_LARGE, K = 1000, 1100, 12
+
+
+def with_spectrum(S: Tensor) -> Tensor:
+    """A matrix (1000, 1100) with these singular values."""
+    B, Q = (torch.linalg.qr(torch.randn(n, len(S), dtype=torch.double)).Q for n in (N_LARGE, M_LARGE))
+    return (B * S) @ Q.T
+
+
+SPECTRA = {
+    "flat": lambda: torch.randn(N_LARGE, M_LARGE, dtype=torch.double),
+    "decaying": lambda: with_spectrum(torch.arange(1, N_LARGE + 1).double() ** -0.7),
+    "steep": lambda: with_spectrum(0.5 ** torch.arange(60).double()),
+    "one far above the rest": lambda: torch.randn(N_LARGE, M_LARGE, dtype=torch.double) + 3,
+    "low rank": lambda: with_spectrum(torch.linspace(2, 1, 5).double()),
+    "zero": lambda: torch.zeros(N_LARGE, M_LARGE, dtype=torch.double),
+}
+
+
+@pytest.mark.parametrize(("turned", "dtype"), [(False, torch.float32), (True, torch.double)])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_the_krylov_svd_is_the_truncated_one(spectrum: str, turned: bool, dtype: torch.dtype) -> None:
+    """Orthonormal vectors, the singular values to 1e-3, and an approximation that loses 1e-3 of the energy it could."""
+    W = (SPECTRA[spectrum]().T if turned else SPECTRA[spectrum]()).to(dtype)
+    found = krylov_svd(W, K)
+    assert found is not None
+    B, S, Q = (part.double() for part in found)
+    exact, size = torch.linalg.svdvals(W.double())[:K], W.double().square().sum()
+    torch.testing.assert_close(S, exact, rtol=1e-3, atol=1e-5 * float(exact[0]) + 1e-12)
+    best = size - exact.square().sum()
+    assert (W.double() - (B * S) @ Q).square().sum() - best <= 1e-3 * exact.square().sum() + 1e-12
+    for vectors in (B.T, Q):
+        torch.testing.assert_close(vectors @ vectors.T, torch.eye(K, dtype=torch.double), atol=1e-4, rtol=0)
+
+
+def test_a_krylov_svd_that_did_not_converge_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    W = SPECTRA["flat"]()
+    assert krylov_svd(W, K, tolerance=1e-30) is None
+    monkeypatch.setattr(projection, "LARGE", 100)
+    monkeypatch.setattr(projection, "krylov_svd", lambda W, k: None)
+    torch.testing.assert_close(truncated_svd(W, K)[1], torch.linalg.svdvals(W)[:K])
+
+
+def test_large_weights_start_alike_every_time_and_use_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "LARGE", 100)
+    W = SPECTRA["flat"]().float()
+    before = torch.random.get_rng_state()
+    first, second = truncated_svd(W, K), truncated_svd(W, K)
+    assert all(map(torch.equal, first, second))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_large_weights_are_not_decomposed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of (2048, 2048) no factorisation sees more than a third of the columns; it took cubic time."""
+    sizes = []
+    for name in ("eigh", "svd", "qr"):
+        plain = getattr(torch.linalg, name)
+        monkeypatch.setattr(torch.linalg, name, lambda A, plain=plain, **k: (sizes.append(A.shape), plain(A, **k))[1])
+    project(torch.randn(2048, 2048), 16, 16, 1.0, torch.full((16,), 1e-3), torch.full((16,), 1e-3))
+    assert sizes
+    assert max(min(shape) for shape in sizes) < 2048 / 3

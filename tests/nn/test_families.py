@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -17,12 +18,20 @@ import bnn
 from bnn._engine.draw import Draw
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
+from bnn.nn.families.inducing import InducingBase
+from bnn.nn.families.q.choice import names as q_names
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 
 
 def inducing(layer: nn.Module | None = None, **options: Any) -> Any:
     return bayesian_from_template(nn.Linear(7, 5) if layer is None else layer, "inducing", **options)
+
+
+def test_the_list_of_the_shared_tests_has_every_family_and_every_q() -> None:
+    assert {family.inference for family in FAMILIES} == set(base.families())
+    layers = [bayesian_from_template(nn.Linear(7, 5), family.inference, **family.options) for family in FAMILIES]
+    assert {layer.q.name for layer in layers if isinstance(layer, InducingBase)} == set(q_names())
 
 
 # ---- defaults and sizes ----------------------------------------------------------------------------------------------
@@ -160,7 +169,8 @@ def test_fcg_kl(options: dict[str, Any], bias: bool) -> None:
     with torch.no_grad():
         layer._scale_diag.copy_(torch.randn(n))
         layer._scale_tril.copy_(torch.randn(n, n))  # its upper triangle must not matter
-    tril = layer._scale_tril.detach().tril(-1) + torch.diag(F.softplus(layer._scale_diag.detach()))
+    state = layer.state_dict()
+    tril = state["_scale_tril"].tril(-1) + torch.diag(F.softplus(state["_scale_diag"]))
     weight_sd, bias_sd = prior_sds(options, 6 + bias, bias)
     prior_sd = torch.tensor([weight_sd] * 24 + [bias_sd] * 4 * bias, dtype=torch.double)
     mean = torch.cat([layer.weight.flatten()] + ([layer.bias] if bias else []))  # row-major, then the bias
@@ -170,12 +180,22 @@ def test_fcg_kl(options: dict[str, Any], bias: bool) -> None:
     torch.testing.assert_close(layer.kl_divergence(), want)
 
 
+def test_standard_deviations_and_triangles_are_properties() -> None:
+    """As in the 2020 code."""
+    ffg = bayesian_from_template(nn.Conv2d(3, 4, 2), "ffg", max_sd=0.1, init_sd=0.05)
+    assert (ffg.weight_sd.shape, ffg.bias_sd.shape) == (ffg.weight.shape, ffg.bias.shape)
+    torch.testing.assert_close(ffg.weight_sd, torch.full_like(ffg.weight, 0.05))
+    assert bayesian_from_template(nn.Linear(3, 2, bias=False), "ffg").bias_sd is None
+    fcg = bayesian_from_template(nn.Linear(3, 2), "fcg", init_sd=0.05)
+    torch.testing.assert_close(fcg.scale_tril, 0.05 * torch.eye(8))
+
+
 def test_fcg_draws_have_its_covariance() -> None:
     layer = bayesian_from_template(nn.Linear(2, 2), "fcg").double()
     with torch.no_grad():
         layer._scale_diag.copy_(torch.randn(6))
         layer._scale_tril.copy_(torch.randn(6, 6))
-        tril = layer._scale_tril.tril(-1) + torch.diag(F.softplus(layer._scale_diag))
+        tril = layer.state_dict()["_scale_tril"].tril(-1) + torch.diag(F.softplus(layer._scale_diag))
         weight, bias = layer.sample_weights(Draw(count=40_000))
     assert (weight.shape, bias.shape) == ((40_000, 2, 2), (40_000, 2))
     w = torch.cat([weight.flatten(1), bias], 1)
@@ -254,8 +274,8 @@ def test_caps_hold_and_keep_their_gradient() -> None:
         layer._lamda.fill_(4.0)
         layer._inducing_sd.fill_(4.0)
     assert layer.lamda().item() == pytest.approx(0.03)
-    assert layer.q.sd(layer).max().item() == pytest.approx(0.1)
-    (layer.lamda() + layer.q.sd(layer).sum()).backward()  # a loss that wants them smaller
+    assert layer.q.sds(layer).max().item() == pytest.approx(0.1)
+    (layer.lamda() + layer.q.sds(layer).sum()).backward()  # a loss that wants them smaller
     assert layer._lamda.grad > 0.9
     assert (layer._inducing_sd.grad > 0.9).all()
     capped = bayesian_from_template(nn.Linear(7, 5), "ffg", max_sd=0.1, init_sd=3.0)
@@ -270,8 +290,8 @@ def test_no_kl_is_infinite(family: Family) -> None:
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **family.options)
     for raw in (-1e4, 1e4):
         with torch.no_grad():
-            for name, tensor in layer.state_dict(keep_vars=True).items():
-                if name in ("_weight_sd", "_bias_sd", "_scale_diag", "_inducing_sd", "_lamda"):
+            for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
+                if name in layer.scales:
                     tensor.fill_(raw)
                 elif name.endswith("scale_tril") and name != "_scale_tril":
                     tensor[: (math.isqrt(8 * tensor.numel() + 1) - 1) // 2] = raw
@@ -315,11 +335,11 @@ def test_the_start_from_weights_has_rows_of_norm_1() -> None:
 
 @every_family
 def test_init_scales_are_taken(family: Family) -> None:
-    name, option = ("_lamda", "init_lamda") if "z_row" in family.tensors else ("init_sd", "init_sd")
+    option = "init_lamda" if family.knows("init_lamda") else "init_sd"
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **(family.options | {option: 0.02}))
-    stored = {"_lamda": "_lamda", "init_sd": "_weight_sd" if family.inference == "ffg" else "_scale_diag"}[name]
-    want = torch.full_like(getattr(layer, stored), softplus_inverse(0.02))
-    torch.testing.assert_close(getattr(layer, stored).detach(), want)
+    for name in ["_lamda"] if option == "init_lamda" else layer.scales:
+        stored = getattr(layer, name).detach()
+        torch.testing.assert_close(stored, torch.full_like(stored, softplus_inverse(0.02)))
 
 
 # ---- awkward sizes ---------------------------------------------------------------------------------------------------
@@ -422,7 +442,7 @@ def test_bad_values_are_named(inference: str, option: str, value: Any) -> None:
         bayesian_from_template(nn.Linear(7, 5), inference, **{option: value})
 
 
-@pytest.mark.parametrize("inference", ["ffg", "fcg", "inducing", "inducingdeterministic"])
+@pytest.mark.parametrize("inference", base.families())
 def test_an_unknown_option_lists_the_known_ones(inference: str) -> None:
     names = base.pairing(inference, nn.Linear).options_type.names()
     with pytest.raises(TypeError) as caught:
@@ -432,9 +452,11 @@ def test_an_unknown_option_lists_the_known_ones(inference: str) -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    for q in ("matrix", "full", "ensemble"):
-        with pytest.raises(ValueError, match="max_sd_u caps q_inducing='diagonal'"):
-            inducing(q_inducing=q, max_sd_u=0.1)
+    for q in ("matrix", "full", "ensemble", "point"):
+        with pytest.warns(UserWarning, match=f"max_sd_u has no effect: q_inducing='{q}' has no such cap"):
+            layer = inducing(q_inducing=q, max_sd_u=0.1)
+        assert layer.options.max_sd_u is None
+        inducing(**dataclasses.asdict(layer.options))  # what files record warns no more
     with pytest.raises(TypeError, match="unknown option 'max_sd'"):
         bayesian_from_template(nn.Linear(7, 5), "fcg", max_sd=0.1)
 

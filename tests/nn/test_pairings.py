@@ -34,7 +34,9 @@ from bnn._engine.draw import Draw
 from bnn._engine.fold import in_one_pass, one_by_one
 from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
+from bnn.nn import base
 from bnn.nn.base import BayesianLayer, Weights
+from bnn.nn.families.inducing import InducingBase
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
@@ -195,11 +197,16 @@ def test_autocast(family: Family, case: LayerType) -> None:
     assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
 
 
+GAUSSIANS = [name for name in base.families() if not issubclass(base.pairing(name, nn.Linear), InducingBase)]
+
+
 # ---- weights to start from -------------------------------------------------------------------------------------------
 
 
 @every_layer_type
-@pytest.mark.parametrize("inference", ["ffg", "fcg"])
+@pytest.mark.parametrize(
+    "inference", [f for f in base.families() if not issubclass(base.pairing(f, nn.Linear), InducingBase)]
+)
 def test_gaussians_keep_the_weights_bit_by_bit(inference: str, case: LayerType) -> None:
     plain = case.layer()
     layer = bayesian_from_template(plain, inference)
@@ -309,7 +316,7 @@ def test_reset_parameters_starts_anew_from_torchs_own_start(family: Family, case
 @every_family
 def test_state_dict_names_and_what_is_trained(family: Family, case: LayerType) -> None:
     layer = make(family, case)
-    bias = {"bias_mean", "_bias_sd"} if family.inference == "ffg" and layer.has_bias else set()
+    bias = family.bias if layer.has_bias else set()
     assert set(layer.state_dict()) == family.tensors | bias
     assert {name for name, _ in layer.named_buffers()} == family.buffers
     assert all(p.requires_grad for p in layer.parameters())
@@ -407,7 +414,8 @@ def test_functional_call(family: Family, case: LayerType) -> None:
     torch.manual_seed(4)
     want = other(x)
     torch.manual_seed(4)
-    assert torch.equal(functional_call(layer, other.state_dict(), (x,)), want)
+    tensors = dict(other.named_parameters()) | dict(other.named_buffers())
+    assert torch.equal(functional_call(layer, tensors, (x,)), want)
     assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
 
@@ -504,13 +512,14 @@ def test_constructors_take_torchs_arguments_plus_the_options(family: Family, cas
 
 
 def test_every_pairing_has_its_name() -> None:
-    names = {"ffg": "FFG", "fcg": "FCG", "inducing": "Inducing", "inducingdeterministic": "InducingDeterministic"}
-    for family, prefix in names.items():
-        for plain in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d):
-            args = (2, 2) if plain is nn.Linear else (2, 2, 1)
-            layer = bayesian_from_template(plain(*args), family)
-            assert type(layer).__name__ == f"{prefix}{plain.__name__}"
-            assert type(layer) is getattr(bnn.nn, f"{prefix}{plain.__name__}")
+    for (family, plain), cls in base.PAIRINGS.known.items():
+        assert cls.__name__.lower() == f"{family}{plain.__name__}".lower()
+        assert getattr(bnn.nn, cls.__name__) is cls
+        layer = bayesian_from_template(plain(*(2, 2) if plain is nn.Linear else (2, 2, 1)), family)
+        assert type(layer) is cls
+    fixed = [f + t for f in ("FFG", "FCG", "Inducing", "InducingDeterministic") for t in ("Linear", "Conv1d", "Conv3d")]
+    assert all(hasattr(bnn.nn, name) for name in fixed)
+    assert not hasattr(bnn.nn, "Linear")  # only pairings, not what they are made of
 
 
 def test_the_template_is_left_alone_and_names_ignore_case() -> None:
@@ -532,12 +541,11 @@ def test_the_template_is_left_alone_and_names_ignore_case() -> None:
 
 
 def test_a_duplicate_or_incomplete_pairing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bnn.nn import base
     from bnn.nn.families.ffg import FFG
     from bnn.nn.layers.linear import Linear
 
-    monkeypatch.setattr(base, "_PAIRINGS", dict(base._PAIRINGS))
-    known = dict(base._PAIRINGS)
+    monkeypatch.setattr(base.PAIRINGS, "known", dict(base.PAIRINGS.known))
+    known = dict(base.PAIRINGS.known)
     with pytest.raises(TypeError, match="'ffg' on Linear is FFGLinear already; Again needs another name"):
         type("Again", (FFG, Linear), {})
     with pytest.raises(TypeError, match=r"Half joins 'half' and Linear but leaves \['options_type', 'start'"):
@@ -546,7 +554,7 @@ def test_a_duplicate_or_incomplete_pairing_is_refused(monkeypatch: pytest.Monkey
         TypeError, match=r"NoRun joins 'ffg' and Bilinear but leaves \['run', 'to_matrix', 'from_matrix'\]"
     ):
         type("NoRun", (FFG, nn.Bilinear), {"plain": nn.Bilinear})
-    assert known == base._PAIRINGS
+    assert known == base.PAIRINGS.known
     type("Mine", (FFG, Linear), {"family": "mine"})
     assert bayesian_from_template(nn.Linear(2, 2), "mine").family == "mine"
     assert "mine" in base.families()

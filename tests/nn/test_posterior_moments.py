@@ -72,7 +72,7 @@ def inducing(shape: str, q: str = "diagonal", whitened: bool = True, sizes: tupl
     with torch.no_grad():
         for name, value in fresh.items():
             if name in dict(layer.state_dict()):
-                getattr(layer, name).copy_(value)
+                layer.load_state_dict({name: value}, strict=False)
     return layer
 
 
@@ -426,7 +426,7 @@ def fcg(shape: str) -> Any:
     with torch.no_grad():
         layer.mean.copy_(randn(n))
         layer._scale_diag.copy_(inverse_softplus(scales(n)))
-        layer._scale_tril.copy_(0.4 * randn(n, n))  # what is on and above the diagonal must not matter
+        layer.load_state_dict(layer.state_dict() | {"_scale_tril": 0.4 * randn(n, n)})  # only its lower part matters
     return layer
 
 
@@ -443,7 +443,7 @@ def dense_ffg(layer: Any) -> Moments:
 
 
 def dense_fcg(layer: Any) -> Moments:
-    T = layer._scale_tril.detach().clone()
+    T = layer.state_dict()["_scale_tril"]
     for i in range(len(T)):
         T[i, i:] = 0
         T[i, i] = softplus(layer._scale_diag.detach()[i])

@@ -58,7 +58,7 @@ def test_what_is_missing_is_said(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["[1]", "{"])
 def test_a_damaged_recipe_is_named(folder: Path, text: str) -> None:
     (folder / "recipe.json").write_text(text)
-    with pytest.raises(ValueError, match=r"cannot read .*recipe\.json"):
+    with pytest.raises(ValueError, match=r"recipe\.json cannot be read"):
         read_entry(folder)
 
 

@@ -21,8 +21,7 @@ from torch import Tensor
 
 import bnn
 from bnn.files import FileFormatError
-from bnn.train import checkpoint
-from bnn.train import run as running
+from bnn.train import checkpoint, loop
 from bnn.train.checkpoint import previous, read_checkpoint, write_checkpoint
 
 
@@ -94,7 +93,7 @@ def test_a_file_cut_short_anywhere_is_an_error_that_names_the_one_before(written
     lengths |= {random.Random(0).randrange(len(data)) for _ in range(40)}
     for length in sorted(lengths):
         Path(written).write_bytes(data[:length])
-        with pytest.raises(FileFormatError, match=r"checkpoint\.previous\.safetensors, is kept: delete .* to go on"):
+        with pytest.raises(FileFormatError, match=r"checkpoint\.previous\.safetensors, is kept: delete .* to resume"):
             read_checkpoint(written)
     assert read_checkpoint(previous(written))["number"] == 1
 
@@ -347,11 +346,11 @@ def test_short_epochs_are_not_all_saved(
     between: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first and the last always are, and a run ends the same either way."""
-    monkeypatch.setattr(running, "BETWEEN", between)
+    monkeypatch.setattr(loop, "BETWEEN", between)
     epochs: list[int] = []
-    write = running.RunFolder.save
+    write = loop.Checkpoints.save
     monkeypatch.setattr(
-        running.RunFolder,
+        loop.Checkpoints,
         "save",
         lambda self, name, state: epochs.append(state["run"]["epoch"]) or write(self, name, state),
     )

@@ -111,7 +111,7 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
                 run(plain_net(), (X, Y), out=tmp_path)
             return x
 
-    with pytest.raises(RuntimeError, match="another run is going on in"):
+    with pytest.raises(RuntimeError, match="another run is training in"):
         run(torch.nn.Sequential(Nested(), plain_net()), (X, Y), out=tmp_path)
     run(plain_net(), (X, Y), out=tmp_path)  # and when it has ended, the folder is free
 
@@ -120,9 +120,8 @@ def test_a_child_does_not_hold_the_lock_of_a_killed_run(tmp_path: Path) -> None:
     """As loading processes do, which live on for some seconds."""
     program = (
         "import os, sys, time\n"
-        "from types import SimpleNamespace\n"
-        "from bnn.train.folder import RunFolder\n"
-        "with RunFolder(SimpleNamespace(is_global_zero=True), sys.argv[1]).alone():\n"
+        "from bnn.train import RunFolder\n"
+        "with RunFolder(sys.argv[1]).alone():\n"
         "    if os.fork() == 0:\n"
         "        sys.stdout.close(); os.close(1)\n"
         "        time.sleep(60)\n"

@@ -15,7 +15,7 @@ from torch import nn, optim
 import bnn
 from bnn._common.seeds import derived
 from bnn.data.batches import Place
-from bnn.train.run import STEP
+from bnn.train.loop import STEP
 
 # ---- the loop --------------------------------------------------------------------------------------------------------
 

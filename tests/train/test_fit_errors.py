@@ -15,10 +15,11 @@ from torch import Tensor, nn, optim
 from torch.utils.data import TensorDataset
 
 import bnn
+from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived
 from bnn.data.batches import Place
 from bnn.data.dataset import Part
-from bnn.train.run import STEP, DivergenceError
+from bnn.train.loop import STEP
 
 # ---- divergence ------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import bnn
 from bnn._common.seeds import derived
 from bnn.data.dataset import Data, Part
+from bnn.train.loop import SCORE
 from bnn.train.monitor import Monitor
-from bnn.train.run import SCORE
 
 # ---- what is recorded ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bnn
-from bnn.train import DivergenceError, Recipe, Schedule, build, execute, load_run, presets, run_recipe
+from bnn.train import DivergenceError, Recipe, RunFolder, Schedule, build, execute, load_run, presets, run_recipe
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs" / "paper"
 TINY = Recipe(
@@ -307,10 +307,10 @@ def test_only_the_first_process_writes_the_files_of_a_recipe(
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert not execute._first_process()
-    execute._check_folder(str(tmp_path / "run"), TINY)
+    execute._claimed(RunFolder(tmp_path / "run"), TINY)
     assert not (tmp_path / "run").exists()
     monkeypatch.setenv("LOCAL_RANK", "0")
-    execute._check_folder(str(tmp_path / "run"), TINY)
+    execute._claimed(RunFolder(tmp_path / "run"), TINY)
     assert (tmp_path / "run" / "recipe.json").exists()
 
 

@@ -60,7 +60,9 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_with_the_same_bits(tmp_pat
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     likelihood = Signalling(n=step)
     epoch, done = divmod(step - 1, 3)
-    with pytest.raises(KeyboardInterrupt, match=rf"stopped in epoch {epoch}, step {done + 1}; start it again to go on"):
+    with pytest.raises(
+        KeyboardInterrupt, match=rf"stopped in epoch {epoch}, step {done + 1}; start it again to resume"
+    ):
         run(bayesian_net(), likelihood=likelihood, validation=validation, out=tmp_path)
     assert likelihood.steps == step
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -73,7 +75,7 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_with_the_same_bits(tmp_pat
 
 
 def test_ctrl_c_without_a_folder_says_what_would_have_helped() -> None:
-    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch 0, step 2; with out=<folder> a run can go on"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch 0, step 2; with out=<folder> a run can be resumed"):
         run(plain_net(), likelihood=Signalling(n=2))
 
 

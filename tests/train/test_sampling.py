@@ -20,9 +20,10 @@ import bnn
 from bnn._common.seeds import derived
 from bnn.data.batches import Place
 from bnn.nn.base import families, pairing
-from bnn.train import Recipe, Schedule, run_recipe, sampling
+from bnn.train import Recipe, Schedule, run_recipe
+from bnn.train import step as steps
 from bnn.train.checkpoint import read_checkpoint, write_checkpoint
-from bnn.train.run import STEP
+from bnn.train.loop import STEP
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = ["weight", "auto"]  # of the two layers
@@ -59,7 +60,7 @@ def test_steps_alone_draw_as_the_run_says(family: str, asked: str | None) -> Non
     net = mixed_net(family)
     seen = watched(net)
     run(net, validation=blobs(20, seed=2), sampling=asked)
-    assert seen == {"steps": {asked or sampling.DEFAULT}, "elsewhere": {"weight"}}
+    assert seen == {"steps": {asked or steps.DEFAULT_SAMPLING}, "elsewhere": {"weight"}}
     assert own_options(net) == OWN
 
 
@@ -185,10 +186,10 @@ def test_unknown_values_are_errors() -> None:
 def test_a_run_that_goes_on_keeps_the_default_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, begun, net = wide_net(), wide_net(), wide_net()
     seen = [watched(each) for each in (expected, begun, net)][-1]  # hooks change how factors round
-    monkeypatch.setattr(sampling, "DEFAULT", "weight")
+    monkeypatch.setattr(steps, "DEFAULT_SAMPLING", "weight")
     run(expected, epochs=2)
     run(begun, epochs=1, out=tmp_path)
-    monkeypatch.setattr(sampling, "DEFAULT", "local")
+    monkeypatch.setattr(steps, "DEFAULT_SAMPLING", "local")
     run(net, epochs=2, out=tmp_path)
     assert seen["steps"] == {"weight"}
     assert same(net, expected)
@@ -242,4 +243,4 @@ def test_every_field_of_the_schedule_is_in_the_docstring_of_fit() -> None:
 def test_the_pages_say_what_is_the_default_of_training() -> None:
     for page in ("training.md", "decisions.md"):
         text = (ROOT / "docs" / page).read_text()
-        assert f'`sampling="{sampling.DEFAULT}"`' in text, page
+        assert f'`sampling="{steps.DEFAULT_SAMPLING}"`' in text, page

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import bnn
-from bnn.train import run as run_module
+from bnn.train import step
 
 SEEN: dict[str, list[Any]] = {"seen": [], "shares": [], "noise": [], "num_data": [], "parameters": [], "written": []}
 
@@ -66,7 +66,7 @@ def numbers(net: torch.nn.Module) -> dict[str, list[float]]:
 
 def watch() -> None:
     """Notes in SEEN what every step sees, and which files are written."""
-    forward, replace = run_module.Objective.forward, os.replace
+    forward, replace = step.Objective.forward, os.replace
 
     def spy(self: Any, x: Any, y: Any, epoch: float, share: float) -> Any:
         SEEN["seen"].append(x[:, 0].tolist())
@@ -80,7 +80,7 @@ def watch() -> None:
         SEEN["written"].append(os.path.basename(target))
         replace(source, target)
 
-    run_module.Objective.forward = spy  # type: ignore[method-assign]
+    step.Objective.forward = spy  # type: ignore[method-assign]
     os.replace = count  # type: ignore[assignment]
 
 
@@ -93,7 +93,7 @@ def main() -> None:
     history = train(net, os.path.join(folder, "whole"), devices, warmup=1)
     report: dict[str, Any] = {name: list(values) for name, values in SEEN.items()}
     report |= {"state": numbers(net), "history": history.epochs}
-    for epochs in (1, 2):  # the second one goes on from the first one's checkpoint
+    for epochs in (1, 2):  # the second one resumes from the first one's checkpoint
         net = bayesian_net(**options)
         train(net, os.path.join(folder, "again"), devices, warmup=1, epochs=epochs)
     report["again"] = numbers(net)
@@ -111,6 +111,8 @@ def main() -> None:
     }
     with open(os.path.join(folder, f"rank{rank}.json"), "w") as file:
         json.dump(report, file)
+    torch.distributed.barrier()  # or the first to end takes the other's connections, and with them that process, along
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import layer_types
 from bnn.nn.memory import total_memory
 from bnn.parameters import parameter_count
-from bnn.train.outcome import load_run
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
+from bnn.train.runs.opening import open_run
 
 ROWS, MEMBERS = 64, 5  # the paper's
 PRUNED = ("ffg-w", "ffg-u")  # methods that are counted pruned, too
@@ -115,8 +115,8 @@ def _of_recipe(name: str, flags: dict[str, Any], keep: float) -> Result:
     if given:
         raise Mistake(f"{name} is a whole recipe and sets {', '.join(given)} itself: leave out, or name a network")
     if os.path.isdir(name):
-        run = load_run(name)
-        assert run.recipe is not None  # load_run needs it to build the network
+        run = open_run(name)
+        assert run.recipe is not None  # open_run needs it to build the network
         network = Architecture(run.recipe.net, run.in_shape, run.out_features, run.recipe.members)
         return Result(network, count_recipe(run.recipe, keep, network, run.net), {"keep": keep})
     recipe = Recipe.from_file(name) if there else known[name]

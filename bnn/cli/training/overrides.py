@@ -18,6 +18,7 @@ from bnn.cli.training import defaults
 from bnn.cli.training.flags import Flags, flags, option
 from bnn.data.dataset import Data
 from bnn.nn.base import families, pairing
+from bnn.nn.families.q.choice import q_class
 from bnn.nn.nets import CNN, FCN, ResNet
 from bnn.train.recipe import Recipe
 from bnn.train.schedule import Schedule
@@ -44,6 +45,9 @@ def with_method_flags(values: dict[str, Any], asked: Flags) -> dict[str, Any]:
         method["init_lamda"] = asked.max_lamda  # what starts at its cap still does
     if asked.max_sd is not None:
         known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
+        q = str(option_of(method, "q_inducing") or "diagonal")
+        if known == "max_sd_u" and not q_class(q).takes_cap:
+            raise Mistake(f"--max-sd caps the standard deviations of q(U), and q_inducing={q!r} has no such cap")
         method = with_option(method, known, asked.max_sd, "max_sd")
     return _with_members(values | {"method": method}, asked.members)
 

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
 from typing import Any
 
 from bnn.cli.training.sources import file_of
-from bnn.cli.validation import predictions
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
 from bnn.metrics.registry import find
-from bnn.train.outcome import Outcome
+from bnn.train.runs.folder import is_pretraining
+from bnn.train.runs.run import Run
+from bnn.train.runs.validation import predictions
 
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 
 
-def summary(folder: str, outcome: Outcome, data: Data) -> dict[str, Any]:
+def summary(run: Run, data: Data) -> dict[str, Any]:
     """The result of a run, as JSON: where it is, what it took, how large it is, and how good."""
-    assert outcome.recipe is not None
-    assert outcome.history is not None
-    epochs = outcome.history.epochs
-    size = size_of(outcome.net)
+    assert run.folder is not None
+    assert run.recipe is not None
+    assert run.history is not None
+    stages = run.folder.training()
+    size = size_of(run.network)
     return {
-        "run": folder,
-        "recipe": outcome.recipe.to_dict(),
-        "epochs": len(epochs),
-        "plain_epochs": max((len(one) for one in _stages(os.path.join(folder, "pretrain"))), default=0),
-        "best_epoch": outcome.history.best,
-        "seconds": round(_seconds(folder), 1),
+        "run": run.folder.path,
+        "recipe": run.recipe.to_dict(),
+        "epochs": len(run.history.epochs),
+        "plain_epochs": max((len(epochs) for stage, epochs in stages.items() if is_pretraining(stage)), default=0),
+        "best_epoch": run.history.best,
+        "seconds": round(sum(float(epoch["seconds"]) for epochs in stages.values() for epoch in epochs), 1),
         "parameters": size.parameters,
         "plain_parameters": size.plain,
         "ratio": size.ratio,
-        **_scores(outcome, data),
-        "kl_weight": outcome.recipe.schedule.kl_weight if outcome.candidates else None,
-        "next": _next(folder, outcome.recipe.data),
+        **_scores(run, data),
+        "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
+        "next": _next(run.folder.path, run.recipe.data),
     }
 
 
@@ -59,26 +59,15 @@ def lines(found: dict[str, Any]) -> list[str]:
     return [*text, "next", *(f"  {command}" for command in found["next"])]
 
 
-def _scores(outcome: Outcome, data: Data) -> dict[str, Any]:
+def _scores(run: Run, data: Data) -> dict[str, Any]:
     """How good the run is on the validation data, or on the test data where there are none."""
     scored = next((name for name in ("validation", "test") if getattr(data, name) is not None), None)
     if scored is None:
         return {"scored": None, "inputs": 0, "draws": 0, "metrics": {}, "task": data.task}
-    outputs, targets = predictions(outcome, data, getattr(data, scored))
+    outputs, targets = predictions(run.network, run.likelihood, data, getattr(data, scored))
     found = Resampling(RESAMPLES, 0, 15).few(outputs, targets, data.task == "regression")
     metrics = {name: interval.value for name, interval in found.items()}
     return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics, "task": data.task}
-
-
-def _seconds(folder: str) -> float:
-    """The time of all epochs of all stages."""
-    return sum(float(epoch["seconds"]) for stage in _stages(folder) for epoch in stage)
-
-
-def _stages(folder: str) -> list[list[dict[str, Any]]]:
-    """The epochs of all stages in a folder, or below it."""
-    files = sorted(pathlib.Path(folder).rglob("metrics.jsonl"))
-    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
 
 def _next(folder: str, data: dict[str, Any]) -> list[str]:

@@ -10,7 +10,14 @@ from torch import Tensor
 from bnn._common.checks import check_number, check_positive
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import kl_full
-from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
+from bnn.functional.linalg import (
+    at_least_float32,
+    inverse_softplus,
+    positive,
+    row_norms,
+    triangle_unit,
+    without_autocast,
+)
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options, WeightSd, check_weight_sd, neal
@@ -35,7 +42,10 @@ class FCGOptions(Options):
 
 
 class FCG(BayesianLayer):
-    """q(w) = N(mean, T T^T) over the vector w (n,): the weight row-major, then the bias."""
+    """q(w) = N(mean, T T^T) over the vector w (n,): the weight row-major, then the bias.
+
+    The strict lower part of T is trained in units of `triangle_unit(n)`; the state dict holds it in units of 1.
+    """
 
     family = "fcg"
     options_type = FCGOptions
@@ -44,7 +54,7 @@ class FCG(BayesianLayer):
     options: FCGOptions
     mean: Tensor  # (n,)
     _scale_diag: Tensor  # (n,), through softplus
-    _scale_tril: Tensor  # (n, n), only the strict lower part is read
+    _scale_tril: Tensor  # (n, n), only the strict lower part is read, in units of `triangle_unit`
 
     @classmethod
     def start(cls, weights: Weights, options: FCGOptions) -> Start:
@@ -60,15 +70,23 @@ class FCG(BayesianLayer):
     def covariance_size(cls, weights: Weights, options: FCGOptions) -> int:
         return sum(part.numel() for part in weights if part is not None)
 
+    def units(self) -> dict[str, Tensor | float]:
+        return {"_scale_tril": triangle_unit(len(self.mean))}
+
+    @property
     def scale_tril(self) -> Tensor:
         """The Cholesky factor T (n, n) of the covariance."""
-        return at_least_float32(self._scale_tril).tril(-1) + torch.diag(positive(self._scale_diag))
+        below = at_least_float32(self._scale_tril).tril(-1) * triangle_unit(len(self.mean))
+        return below + torch.diag(positive(self._scale_diag))
+
+    def sds_and_cap(self) -> tuple[Tensor, None]:
+        return row_norms(self.scale_tril), None
 
     def mean_weights(self) -> Weights:
         return self._from_vector(self.mean)
 
     def sample_weights(self, draw: Draw) -> Weights:
-        tril = self.scale_tril()
+        tril = self.scale_tril
         noise = draw.normals(self, "w", len(tril), like=tril)
         with without_autocast(tril):
             return self._from_vector(self.mean + (noise @ tril.mT).to(self.mean.dtype))
@@ -87,7 +105,7 @@ class FCG(BayesianLayer):
     def kl_parts(self) -> KL:
         mean = at_least_float32(self.mean)
         prior_mean = torch.full_like(mean, self.options.prior_mean)
-        kl = kl_full(mean, self.scale_tril(), prior_mean, self.prior_sds())
+        kl = kl_full(mean, self.scale_tril, prior_mean, self.prior_sds())
         return KL(u=kl, lamda=torch.zeros_like(kl))
 
     def summary(self) -> str:

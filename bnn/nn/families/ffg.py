@@ -82,6 +82,19 @@ class FFG(BayesianLayer):
         cap = self.options.max_sd
         return Weights(positive(self._weight_sd, cap), positive(self._bias_sd, cap) if self.has_bias else None)
 
+    @property
+    def weight_sd(self) -> Tensor:
+        """The standard deviations of the weight, in its shape."""
+        return self.sds().weight
+
+    @property
+    def bias_sd(self) -> Tensor | None:
+        """The standard deviations of the bias, or None."""
+        return self.sds().bias
+
+    def sds_and_cap(self) -> tuple[Tensor, float | None]:
+        return torch.cat([part.flatten() for part in self.sds() if part is not None]), self.options.max_sd
+
     def mean_weights(self) -> Weights:
         return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
 

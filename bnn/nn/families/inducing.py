@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +19,11 @@ from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
+from bnn.nn.families.q.base import QInducing
+from bnn.nn.families.q.choice import q_class, q_from, record_of
 from bnn.nn.families.ways import DrawnInStages, Posterior
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
-from bnn.nn.q_inducing import Diagonal, Ensemble, Full, Matrix, Point, QInducing
 
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
@@ -35,7 +38,7 @@ class InducingOptions(Options):
     init_lamda: float = 1e-4  # nearly deterministic given U: training first finds the mean
     learn_lamda: bool = True
     max_lamda: float | None = None  # the paper: 0.03 or 0.1; 0 makes W given U a point
-    q_inducing: str = "diagonal"
+    q_inducing: Any = "diagonal"  # a name, or a QInducing class or object; kept as the name, with own options if any
     whitened_u: bool = True  # the prior of U is N(0, I), which is better conditioned
     max_sd_u: float | None = None  # the paper: 0.1; 0 makes U a MAP estimate
     sqrt_width_scaling: bool = False  # divides prior_sd by sqrt(d_in), the bias counted
@@ -52,13 +55,16 @@ class InducingOptions(Options):
         check_positive("max_lamda", self.max_lamda, zero=True, none=True)
         check_positive("max_sd_u", self.max_sd_u, zero=True, none=True)
         check_size("ensemble_size", self.ensemble_size)
-        check_choice("q_inducing", self.q_inducing, ["diagonal", "matrix", "full", "ensemble"])
         check_choice("init", self.init, ["weights", "paper"])
         check_choice("sampling", self.sampling, ["auto", "weight", "local"])
         for name in ("learn_lamda", "whitened_u", "sqrt_width_scaling", "cache_cholesky"):
             check_bool(name, getattr(self, name))
-        if self.max_sd_u is not None and self.q_inducing != "diagonal":
-            raise ValueError(f"max_sd_u caps q_inducing='diagonal'; {self.q_inducing!r} has no such cap: leave it out")
+        record = record_of(self.q_inducing)
+        object.__setattr__(self, "q_inducing", record)
+        q = q_class(record if isinstance(record, str) else record["name"])
+        if self.max_sd_u is not None and not q.takes_cap:
+            warnings.warn(f"max_sd_u has no effect: q_inducing={q.name!r} has no such cap", UserWarning, stacklevel=2)
+            object.__setattr__(self, "max_sd_u", None)
 
 
 class InducingBase(DrawnInStages):
@@ -66,8 +72,6 @@ class InducingBase(DrawnInStages):
 
     options_type = InducingOptions
     prunable = ("z_row", "z_col")
-    scales = ("_inducing_sd", "_lamda")
-    sized = ("inducing_mean",)
 
     options: InducingOptions
     caching_mode = False  # old code sets it; factors are cached and refreshed by themselves
@@ -96,7 +100,7 @@ class InducingBase(DrawnInStages):
             z_row, z_col, u = random_start(W.shape[0], W.shape[1], m_out, m_in, like=W)
         else:
             z_row, z_col, u = project(W, m_out, m_in, prior_sd(options, W.shape[1]), d_row, d_col)
-        q = make_q(options, m_out, m_in)
+        q = q_from(options.q_inducing, options)
         if not options.whitened_u:
             row, col = factor(z_row, d_row), factor(z_col, d_col)
             u = (row.L @ u.to(row.L) @ col.L.mT).to(u)
@@ -110,7 +114,21 @@ class InducingBase(DrawnInStages):
     @classmethod
     def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
         m_out, m_in = sizes(options, *cls.to_matrix(weights).shape)
-        return m_out * m_in if options.q_inducing == "full" else 0
+        return q_from(options.q_inducing, options).covariance_size(m_out, m_in)
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        return *self.q.scales, "_lamda"
+
+    @property
+    def sized(self) -> tuple[str, ...]:
+        return self.q.sized
+
+    def units(self) -> dict[str, Tensor | float]:
+        return self.q.units(self)
+
+    def sds_and_cap(self) -> tuple[Tensor | None, float | None]:
+        return self.q.sds(self), self.q.max_sd
 
     # ---- the mathematics, on this layer's parameters -----------------------------------------------------------------
 
@@ -201,8 +219,7 @@ class InducingBase(DrawnInStages):
     def summary(self) -> str:
         m_out, m_in = len(self.z_row), len(self.z_col)
         cap = "" if self.options.max_lamda is None else f", max_lamda={self.options.max_lamda:g}"
-        q = type(self.q).__name__.lower()
-        return f"family={self.family}, M={m_out}x{m_in}, q={q}, prior_sd={self.prior_sd():.3g}{cap}"
+        return f"family={self.family}, M={m_out}x{m_in}, q={self.q.name}, prior_sd={self.prior_sd():.3g}{cap}"
 
 
 class Inducing(InducingBase):
@@ -252,15 +269,3 @@ def sizes(options: InducingOptions, d_out: int, d_in: int) -> tuple[int, int]:
 def prior_sd(options: InducingOptions, d_in: int) -> float:
     """sigma: `prior_sd`, over sqrt(d_in) with `sqrt_width_scaling`."""
     return options.prior_sd / (math.sqrt(d_in) if options.sqrt_width_scaling else 1.0)
-
-
-def make_q(options: InducingOptions, m_out: int, m_in: int) -> QInducing:
-    """The posterior q(U) that the options name."""
-    match options.q_inducing:
-        case "matrix":
-            return Matrix()
-        case "full":
-            return Full((m_out, m_in))
-        case "ensemble":
-            return Ensemble(options.ensemble_size, around=options.init == "weights")
-    return Point() if options.max_sd_u == 0 else Diagonal(options.max_sd_u)

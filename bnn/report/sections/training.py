@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from bnn import plots
 from bnn.report import numbers
-from bnn.report.entry import pretraining
 from bnn.report.sections.picture import Drawn, Picture
+from bnn.train.runs.folder import is_pretraining
 
 SECTION = "training"
 SHARE = "validation-accuracy"
@@ -88,14 +88,14 @@ def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
 
 def curves_of(training: Mapping[str, Sequence[Mapping[str, Any]]], quantity: Quantity) -> list[Curve]:
     """The stages of a run one after the other: what comes after pretraining begins where that ended."""
-    before = max((len(epochs) for stage, epochs in training.items() if pretraining(stage)), default=0)
+    before = max((len(epochs) for stage, epochs in training.items() if is_pretraining(stage)), default=0)
     curves = []
     for stage, epochs in training.items():
-        start = 0 if pretraining(stage) else before
+        start = 0 if is_pretraining(stage) else before
         points = [(start + i + 1.0, quantity.value(epoch)) for i, epoch in enumerate(epochs)]
         points = [(x, y) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
         if points:
-            curves.append(Curve([x for x, _ in points], [float(y) for _, y in points], pretraining(stage)))
+            curves.append(Curve([x for x, _ in points], [float(y) for _, y in points], is_pretraining(stage)))
     return curves
 
 

@@ -7,20 +7,17 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn.cli.mistakes import Mistake
-from bnn.cli.predicting.answers import Answers
-
-Result = dict[str, Any]  # what surrounds the rows in JSON: run, task, draws, ...
+from bnn.train.runs.answers import Answers
 
 
-def _json(answers: Answers, about: Result) -> str:
-    return json.dumps(about | {"rows": answers.records()}, indent=1, allow_nan=False) + "\n"
+def _json(answers: Answers) -> str:
+    return json.dumps(answers.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def _json_lines(answers: Answers, about: Result) -> str:
+def _json_lines(answers: Answers) -> str:
     return "".join(json.dumps(record, allow_nan=False) + "\n" for record in answers.records())
 
 
@@ -33,9 +30,9 @@ def as_csv(answers: Answers, delimiter: str = ",") -> str:
     return text.getvalue()
 
 
-WRITERS: dict[str, Callable[[Answers, Result], str]] = {
-    ".csv": lambda answers, about: as_csv(answers),
-    ".tsv": lambda answers, about: as_csv(answers, "\t"),
+WRITERS: dict[str, Callable[[Answers], str]] = {
+    ".csv": as_csv,
+    ".tsv": lambda answers: as_csv(answers, "\t"),
     ".json": _json,
     ".jsonl": _json_lines,
 }
@@ -55,9 +52,9 @@ def checked_file(path: str, inputs: Iterable[str]) -> str:
     return path
 
 
-def write_table(path: str, answers: Answers, about: Result) -> None:
+def write_table(path: str, answers: Answers) -> None:
     """Writes the table; the file appears whole or not at all."""
-    text = WRITERS[_ending(path)](answers, about)
+    text = WRITERS[_ending(path)](answers)
     write_atomically(text.encode(), os.path.realpath(path))  # a link stays a link
 
 

@@ -1,16 +1,45 @@
-"""How layers draw in the steps of `bnn.fit`: an option of the run, in force around each step and nowhere else."""
+"""One training step: what every process runs, and how layers draw in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from bnn.ensemble import Ensemble
+from bnn.objective import ELBO
 from bnn.prediction import layers_with_sampling
+from bnn.train.tally import Tally
 
-DEFAULT = "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position by itself"
+DEFAULT_SAMPLING = (
+    "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position by itself"
+)
+
+
+class Objective(nn.Module):
+    """What every process runs: the loss of its share of a batch, and numbers to add up."""
+
+    def __init__(self, elbo: ELBO) -> None:
+        super().__init__()
+        self.elbo = elbo
+
+    def forward(self, x: Any, y: Any, epoch: float, share: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss, its parts (3,) and the tally of the outputs.
+
+        The mean of the loss over processes is the loss of the whole batch. The gradient of each member of an ensemble
+        is that of training it alone.
+        """
+        result, pairs = self.elbo.with_outputs(x, y, epoch=epoch)
+        members = len(self.elbo.net.members) if isinstance(self.elbo.net, Ensemble) else 1
+        loss = members * (result.loss + (share - 1) * result.data)
+        parts = torch.stack([result.data * share, result.kl_u, result.kl_lamda]).detach()
+        tally = Tally()
+        tally.add_outputs(self.elbo.likelihood, pairs)
+        return loss, parts, tally.values.to(loss.device)
 
 
 def sampling_of(network: nn.Module, asked: str | None) -> str | None:
@@ -20,13 +49,13 @@ def sampling_of(network: nn.Module, asked: str | None) -> str | None:
         ValueError: one is asked for, and no layer has it.
     """
     if layers_with_sampling(network):
-        return DEFAULT if asked is None else asked
+        return DEFAULT_SAMPLING if asked is None else asked
     if asked is not None:
         raise ValueError(f"no layer of this network has the option 'sampling': leave sampling={asked!r} out")
     return None
 
 
-class StepSampling:
+class Sampling:
     """Puts `sampling` in the place of every layer's own option for a while; None leaves each layer its own."""
 
     def __init__(self, network: nn.Module, sampling: str | None) -> None:

@@ -1,4 +1,4 @@
-"""One training run: steps, epochs, checkpoints. `bnn.fit` makes one and lets it go."""
+"""The training loop: steps, epochs, checkpoints. `bnn.fit` makes one and lets it run."""
 
 from __future__ import annotations
 
@@ -21,57 +21,38 @@ from bnn.functional.gaussian import KLError
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
 from bnn.train.batchnorm import refresh_batchnorm_
-from bnn.train.best import Best
-from bnn.train.devices import agreed, same_everywhere_, summed
-from bnn.train.folder import CHECKPOINT, NET, RunFolder
-from bnn.train.history import History, Log
-from bnn.train.identity import check_same, identity
-from bnn.train.interrupt import Interrupts
+from bnn.train.checkpoint import Checkpoints, check_same, identity
+from bnn.train.devices import Interrupts, agreed, same_everywhere_, summed
+from bnn.train.history import Best, History, Log
 from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
-from bnn.train.sampling import StepSampling, sampling_of
+from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
+from bnn.train.step import Objective, Sampling, sampling_of
 from bnn.train.tally import Tally
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
 
 
-class Objective(nn.Module):
-    """What every process runs: the loss of its share of a batch, and numbers to add up."""
-
-    def __init__(self, elbo: ELBO) -> None:
-        super().__init__()
-        self.elbo = elbo
-
-    def forward(self, x: Any, y: Any, epoch: float, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, its parts (3,) and the tally of the outputs.
-
-        The mean of the loss over processes is the loss of the whole batch. The gradient of each member of an ensemble
-        is that of training it alone.
-        """
-        result, pairs = self.elbo.with_outputs(x, y, epoch=epoch)
-        members = len(self.elbo.net.members) if isinstance(self.elbo.net, Ensemble) else 1
-        loss = members * (result.loss + (share - 1) * result.data)
-        parts = torch.stack([result.data * share, result.kl_u, result.kl_lamda]).detach()
-        tally = Tally()
-        tally.add_outputs(self.elbo.likelihood, pairs)
-        return loss, parts, tally.values.to(loss.device)
-
-
 @dataclass
 class Settings:
     """How a run is run, beside its hyper-parameters: nothing here changes its result."""
 
-    out: str | None = None
+    folder: RunFolder | None = None
     save_every: float = 300.0
     progress: bool | None = None
     tensorboard: bool | None = None
     title: str = "training"
 
+    @property
+    def out(self) -> str | None:
+        """The path of the run's folder."""
+        return None if self.folder is None else self.folder.path
 
-class Run:
-    """A run in progress: its state is (epoch, step) and what the checkpoint holds; randomness follows from them."""
+
+class Loop:
+    """Training in progress: its state is (epoch, step) and what the checkpoint holds; randomness follows from them."""
 
     def __init__(
         self,
@@ -91,10 +72,10 @@ class Run:
         self.epoch = self.step = 0
         self.tally = Tally()
         self.history = History(likelihood=elbo.likelihood, out=settings.out)
-        self.folder = RunFolder(fabric, settings.out)
-        self.best = Best(schedule.patience, self.folder)
+        self.checkpoints = Checkpoints(fabric, settings.folder)
+        self.best = Best(schedule.patience, self.checkpoints)
         sampling = sampling_of(self.net, schedule.sampling)
-        self.sampling = StepSampling(self.net, sampling)
+        self.sampling = Sampling(self.net, sampling)
         self.identity = identity(elbo, source, schedule, fabric.world_size, sampling)
         self._saved = self._started = time.monotonic()
 
@@ -103,8 +84,8 @@ class Run:
     def train(self, interrupts: Interrupts) -> History:
         """Runs to the end, from wherever the run is."""
         first = self.fabric.is_global_zero
-        with self.folder.writing():
-            log = Log(self.settings.out if first else None, self.history.epochs, self.settings.tensorboard)
+        with self.checkpoints.writing():
+            log = Log(self.settings.folder if first else None, self.history.epochs, self.settings.tensorboard)
         wanted = self.settings.progress if first else False
         try:
             showing = progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title)
@@ -130,12 +111,12 @@ class Run:
                 self._take_step(batch, place)
             self.step += 1
             progress.step(self._done(), self.tally.summary())
-            due = self.settings.out is not None and time.monotonic() - self._saved >= self.settings.save_every
+            due = self.settings.folder is not None and time.monotonic() - self._saved >= self.settings.save_every
             stop, save_now = agreed(self.fabric, interrupts.caught is not None, due and self.fabric.is_global_zero)
             if stop or save_now:
                 self.save()
             if stop:
-                interrupts.stop(self._how_to_go_on())
+                interrupts.stop(self._how_to_resume())
         if not self.step:
             raise ValueError("the data gave no batch: nothing was trained")
 
@@ -154,7 +135,7 @@ class Run:
             statistics.restore_()  # NaN inputs are in those of BatchNorm already
             if isinstance(error, DivergenceError):
                 raise
-            raise DivergenceError(f"in epoch {self.epoch}, step {self.step}: {error}{self.folder.intact()}") from error
+            raise DivergenceError(f"in epoch {self.epoch}, step {self.step}: {error}{self._intact()}") from error
         self.optimiser.step()
         self.tally.add_step(parts)
         self.tally.values += seen.cpu()
@@ -175,7 +156,7 @@ class Run:
         raise DivergenceError(
             f"{what} is {float(value.detach()):g} in epoch {self.epoch}, step {self.step} (data term {data}, KL parts "
             f"{kl_u} and {kl_lamda} per datum). The network holds the parameters from before this step"
-            f"{self.folder.intact()}. Look for NaN in the inputs; otherwise try a smaller lr, clip=1.0, or a longer "
+            f"{self._intact()}. Look for NaN in the inputs; otherwise try a smaller lr, clip=1.0, or a longer "
             "warmup"
         )
 
@@ -183,7 +164,7 @@ class Run:
         """A finite loss may still make a step too large for the numbers there are: no checkpoint of that."""
         if not all(bool(torch.isfinite(one).all()) for one in self.elbo.parameters() if one.requires_grad):
             raise DivergenceError(
-                f"a parameter is not finite after epoch {self.epoch}, step {self.step}{self.folder.intact()}: try a "
+                f"a parameter is not finite after epoch {self.epoch}, step {self.step}{self._intact()}: try a "
                 "smaller lr, or clip=1.0"
             )
 
@@ -203,7 +184,7 @@ class Run:
             self.best.note(self.epoch, score["nll"], self.elbo)
         numbers["seconds"] = round(time.monotonic() - self._started, 3)
         self.history.epochs.append(numbers)
-        with self.folder.writing():
+        with self.checkpoints.writing():
             log.add(numbers)
         progress.epoch(numbers)
         self.epoch, self.step, self.tally = self.epoch + 1, 0, Tally()
@@ -215,9 +196,12 @@ class Run:
     def _check_score(self, nll: float) -> None:
         if not math.isfinite(nll):
             raise DivergenceError(
-                f"the validation NLL is {nll:g} after epoch {self.epoch}{self.folder.intact()}. Look for NaN in the "
+                f"the validation NLL is {nll:g} after epoch {self.epoch}{self._intact()}. Look for NaN in the "
                 "validation data; otherwise the network has diverged: try a smaller lr, or clip=1.0"
             )
+
+    def _intact(self) -> str:
+        return self.checkpoints.intact()
 
     def _done(self) -> float:
         """How far the run is, in epochs."""
@@ -236,16 +220,16 @@ class Run:
             place = Place(derived(self.seed, REFRESH, 1), 0)
             refresh_batchnorm_(self.net, (batch[:2] for batch in self.source.epoch(place)))
         same_everywhere_(self.fabric, [*self.elbo.parameters(), *self.elbo.buffers()])
-        if self.folder.root is not None and self.fabric.is_global_zero:
-            with self.folder.writing():
-                save(self.net, self.folder.path(NET))
+        if self.settings.folder is not None and self.fabric.is_global_zero:
+            with self.checkpoints.writing():
+                save(self.net, self.checkpoints.path(NET))
         self.fabric.barrier()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Writes a checkpoint, if the run has a folder."""
-        if self.folder.root is None:
+        if self.settings.folder is None:
             return
         self._check_parameters()
         record = self.identity | {
@@ -256,15 +240,15 @@ class Run:
             "best": self.best.record,
             "history": self.history.epochs,
         }
-        self.folder.save(CHECKPOINT, {"objective": self.objective, "optimiser": self.optimiser, "run": record})
+        self.checkpoints.save(CHECKPOINT, {"objective": self.objective, "optimiser": self.optimiser, "run": record})
         self._saved = time.monotonic()
 
     def restore(self) -> bool:
-        """Goes on from the run's checkpoint, if there is one; every check comes before any change."""
-        path = self.folder.newest()
+        """Resumes from the run's checkpoint, if there is one; every check comes before any change."""
+        path = self.checkpoints.newest()
         if path is None:
             return False
-        state = self.folder.load(path)
+        state = self.checkpoints.load(path)
         check_same(path, state, self.elbo, self.identity, self.schedule)
         record = state["run"]
         self.best.restore(record["best"])
@@ -272,13 +256,13 @@ class Run:
         self.optimiser.load_state_dict(state["optimiser"])
         self.epoch, self.step, self.seed = record["epoch"], record["step"], record["seed"]
         sampling = record.get("sampling", self.schedule.sampling)  # where there is none, it began with the layers' own
-        self.sampling, self.identity["sampling"] = StepSampling(self.net, sampling), sampling
+        self.sampling, self.identity["sampling"] = Sampling(self.net, sampling), sampling
         self.tally.values = record["tally"]
         self.history.epochs[:] = record["history"]
         return True
 
-    def _how_to_go_on(self) -> str:
+    def _how_to_resume(self) -> str:
         where = f"epoch {self.epoch}, step {self.step}"
-        if self.folder.root is None:
-            return f"stopped in {where}; with out=<folder> a run can go on where it stopped"
-        return f"stopped in {where}; start it again to go on from {self.folder.path(CHECKPOINT)}"
+        if self.settings.folder is None:
+            return f"stopped in {where}; with out=<folder> a run can be resumed where it stopped"
+        return f"stopped in {where}; start it again to resume from {self.checkpoints.path(CHECKPOINT)}"

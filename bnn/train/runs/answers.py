@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bnn.cli.predicting.abstain import ABSTAIN, KINDS, Rule, uncertainty
-from bnn.cli.predicting.inputs import Inputs
+from bnn._common.text import nearest
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.mixture import mixture_interval
 from bnn.metrics.regression import interval
+from bnn.train.runs.abstaining import ABSTAIN, Rule, uncertainty
+from bnn.train.runs.given import Inputs
+from bnn.train.runs.options import KINDS
 
 CLASS_DIGITS, REAL_DIGITS = 7, 10  # significant ones: class probabilities are float32, own units float64
 
 
 @dataclass(frozen=True)
 class Answers:
-    """A table of N rows.
+    """A table of N rows: `answers["mean"]` is a column, `answers.records()` are the rows.
 
     Args:
         columns: {name: N cells}, text or numbers.
         text: columns that are no numbers.
         abstained: rows in which nothing is answered.
+        about: the run, its task, draws, seed, level and threshold, as JSON.
+        rule: when to abstain; None: never.
     """
 
     columns: dict[str, list[Any]]
     text: frozenset[str]
     abstained: int = 0
+    about: dict[str, Any] = field(default_factory=dict)
+    rule: Rule | None = None
+
+    def __getitem__(self, name: str) -> list[Any]:
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}{nearest(name, self.columns)}; there are {', '.join(self.columns)}")
+        return self.columns[name]
 
     def __len__(self) -> int:
         return len(self.columns["input"])
@@ -41,6 +52,10 @@ class Answers:
     def records(self) -> list[dict[str, Any]]:
         """Every row as {column: cell}."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: what `bayesianize predict --json` prints."""
+        return self.about | {"rows": self.records()}
 
 
 def class_answers(

@@ -1,1 +1,0 @@
-"""How `bayesianize predict` reads inputs, answers and abstains."""

@@ -1,0 +1,184 @@
+"""The folder of a run: the names of its files, how they are read and written, one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from bnn._common.atomic import write_atomically
+from bnn._common.lock import held
+from bnn.files import FileFormatError
+
+State = Literal["fresh", "begun", "finished"]
+
+# Of the run as a whole.
+RECIPE, RUN, NET = "recipe.json", "run.json", "net.safetensors"
+VALIDATION, EVALUATION = "validation.json", "evaluation.json"
+# Of every stage, which is a folder in that of the run; a run of `bnn.fit` is one stage, in the folder itself.
+CHECKPOINT, BEST, METRICS = "checkpoint.safetensors", "best.safetensors", "metrics.jsonl"
+TENSORBOARD, LOCK = "tensorboard", ".lock"
+CHECKPOINTS = "checkpoint.*safetensors"  # the one before the last is kept, too
+PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # the stages: kl_0.1, member0, ...
+
+ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
+
+
+class RunFolder(os.PathLike[str]):
+    """A folder that holds a run, or will.
+
+    | file | written by | holds |
+    |---|---|---|
+    | recipe.json | the start | what is carried out; not of `bnn.fit` |
+    | run.json, net.safetensors | the end | what is needed to use the network, and the network |
+    | validation.json | `bayesianize train` | predictions on the validation data |
+    | evaluation.json | `bayesianize evaluate` | what `bnn.evaluate` found |
+    | STAGE/checkpoint.safetensors, best.safetensors | training | where it resumes, and its best parameters |
+    | STAGE/metrics.jsonl, tensorboard/ | training | the numbers of every epoch |
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"RunFolder({self.path!r})"
+
+    def file(self, name: str) -> str:
+        """The path of the file of this name, one of those above."""
+        return os.path.join(self.path, name)
+
+    def has(self, name: str) -> bool:
+        """Whether the file of this name is there."""
+        return os.path.exists(self.file(name))
+
+    def stage(self, name: str) -> RunFolder:
+        """The folder of a stage; of a run of `bnn.fit`, whose stage has no name, the folder itself."""
+        return RunFolder(self.file(name)) if name else self
+
+    @property
+    def state(self) -> State:
+        """How far the run is: "fresh" (nothing is there), "begun" or "finished"."""
+        if self.has(RUN):
+            return "finished"
+        return "begun" if self.has(RECIPE) or self.has_checkpoint else "fresh"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint in the folder itself, as `bnn.fit` writes it."""
+        return any(pathlib.Path(self.path).glob(CHECKPOINTS))
+
+    def saved(self, *stages: str) -> bool:
+        """Whether one of these stages (the beginnings of their names) has come as far as a checkpoint."""
+        found = pathlib.Path(self.path).rglob(CHECKPOINTS)
+        return any(place.relative_to(self.path).as_posix().startswith(stages) for place in found)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file; None if there is no such file; FileFormatError if it is damaged."""
+        path = self.file(name)
+        if not os.path.exists(path):
+            return None
+        try:
+            with open(path, encoding="utf-8") as file:
+                return _object(json.load(file))
+        except (ValueError, OSError) as error:
+            raise FileFormatError(f"{path} cannot be read: it is damaged ({error})") from error
+
+    def write(self, name: str, record: dict[str, Any], indent: int | None = 1) -> None:
+        """Writes a JSON file, whole or not at all."""
+        write_atomically(json.dumps(record, indent=indent).encode(), self.file(name))
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.file(name))
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """The numbers of every epoch of this stage; half a line of a run that is being written is left out."""
+        if not self.has(METRICS):
+            return []
+        with open(self.file(METRICS), encoding="utf-8") as file:
+            text = file.read()
+        lines = text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
+        try:
+            return [_object(json.loads(line)) for line in lines if line.strip()]
+        except ValueError as error:
+            raise FileFormatError(f"cannot read {self.file(METRICS)}: {error}") from error
+
+    def training(self) -> dict[str, list[dict[str, Any]]]:
+        """The epochs of every stage by its name, plain pretraining first; of `bnn.fit` it is called "train"."""
+        root = pathlib.Path(self.path)
+        found = [file.parent.relative_to(root).as_posix() for file in root.rglob(METRICS)]
+        order = sorted(found, key=lambda stage: (not is_pretraining(stage), stage))
+        stages = {TRAIN if stage == "." else stage: self.stage(stage).epochs() for stage in order}
+        return {stage: epochs for stage, epochs in stages.items() if epochs}
+
+    # -- writing, one process at a time --------------------------------------------------------------------------------
+
+    def create(self, resume: bool = True) -> None:
+        """Makes the folder, if need be; an error where it cannot be the folder of a run."""
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise NotADirectoryError(f"out={self.path!r} is a file; expected a folder for the run")
+        if not resume and os.path.isdir(self.path) and self.has_checkpoint:
+            raise FileExistsError(f"{self} holds a run already: choose another folder, or resume it (resume=True)")
+        try:
+            os.makedirs(self.path, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot make the folder out={self.path!r}: {error.strerror}; choose another"
+            ) from error
+
+    def clear_leftovers(self) -> None:
+        """Removes what a killed run left half-written."""
+        for leftover in glob.glob(os.path.join(glob.escape(self.path), ".*.tmp")):
+            with contextlib.suppress(OSError):
+                os.remove(leftover)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Says what to do when the disk is full."""
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            raise OSError(
+                error.errno,
+                f"cannot write to {self}: {error.strerror or error}; the last checkpoint there is intact: "
+                f"{'make room' if full else 'make it writable'} and start the run again to resume it",
+            ) from error
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuses a folder in which another run trains; the system frees it when a run ends, however it ends."""
+        with contextlib.ExitStack() as stack:
+            try:
+                with self.writing():
+                    stack.enter_context(held(self.file(LOCK)))
+            except BlockingIOError:
+                raise RuntimeError(f"another run is training in {self}: wait for it, or use another folder") from None
+            yield
+
+
+def is_pretraining(stage: str) -> bool:
+    """Whether a stage comes before the main training."""
+    return stage.split("/")[0] == PRETRAIN
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got a {type(value).__name__}")
+    return value

@@ -1,0 +1,271 @@
+"""A run as an object: what training leaves behind, read back from its folder, and what it says about new inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from bnn import likelihoods
+from bnn._common.option_error import OptionError, braced, message_of
+from bnn._common.progress import progress_of
+from bnn.data.dataset import Data, TargetScale
+from bnn.data.sources import source_of
+from bnn.evaluation.predictor import Outputs, Predictor
+from bnn.evaluation.result import Evaluation
+from bnn.files import save
+from bnn.train.build import build_data
+from bnn.train.history import History
+from bnn.train.recipe import Recipe
+from bnn.train.runs.abstaining import Rule, above, covering
+from bnn.train.runs.answers import Answers, class_answers, real_answers
+from bnn.train.runs.folder import EVALUATION, NET, RUN, VALIDATION, RunFolder, State
+from bnn.train.runs.inputs import read_inputs
+from bnn.train.runs.options import LEVEL, PredictOptions, draws_of
+from bnn.train.runs.validation import Validation
+from bnn.train.step import Sampling
+
+
+@dataclass
+class Run:
+    """A finished run: what `bnn.open_run` and `bnn.train.run_recipe` give.
+
+    Args:
+        network: the trained network.
+        likelihood: the likelihood as trained; `bnn.predict(network, x, likelihood=...)` takes it.
+        task, classes, target, preparation: what is needed to read new inputs and to understand predictions, as in
+            `bnn.data.Data`.
+        in_shape, out_features: of the network: the shape of one prepared input, and how many outputs.
+        recipe: what was carried out, with the KL weight that was chosen; None for a run of `bnn.fit`.
+        history: of the main training.
+        candidates: validation NLL by KL weight, where it was chosen.
+        folder: its files; None for a run in memory.
+    """
+
+    network: nn.Module
+    likelihood: Any
+    task: str
+    in_shape: tuple[int, ...]
+    out_features: int
+    classes: tuple[str, ...] = ()
+    target: TargetScale | None = None
+    preparation: Any = None
+    recipe: Recipe | None = None
+    history: History | None = None
+    candidates: dict[str, float] | None = None
+    folder: RunFolder | None = None
+
+    @classmethod
+    def of(cls, network: nn.Module, data: Data, likelihood: Any, outputs: int, **more: Any) -> Run:
+        """The run that trained `network` with `outputs` outputs on `data`."""
+        about = (data.task, data.in_shape, outputs, data.classes, data.target, data.preparation)
+        return cls(network, likelihood, *about, **more)
+
+    @property
+    def net(self) -> nn.Module:
+        """The network, by its short name."""
+        return self.network
+
+    @property
+    def state(self) -> State:
+        """How far it is; "finished", unless somebody takes its files away."""
+        return "finished" if self.folder is None else self.folder.state
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """What `bayesianize evaluate` found; None if nobody has looked yet."""
+        if self.folder is None or not self.folder.has(EVALUATION):
+            return None
+        return Evaluation.load(self.folder.file(EVALUATION))
+
+    @property
+    def validation(self) -> Validation | None:
+        """Predictions on the validation data, as the folder holds them; None if it does not."""
+        if self.folder is None or (stored := self.folder.read(VALIDATION)) is None:
+            return None
+        return Validation.from_dict(stored, self.folder.file(VALIDATION))
+
+    # -- its files -----------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Writes the network, and what is needed to use it, into the run's folder."""
+        assert self.folder is not None
+        self.folder.remove(VALIDATION)  # of the network that was there before
+        save(self.network, self.folder.file(NET))
+        self.folder.write(RUN, self.to_dict())
+
+    def write_validation(self, data: Data, samples: int | None = None) -> Validation:
+        """Predicts the validation part of `data` and keeps the result in the run's folder.
+
+        Raises:
+            ValueError: the data have no validation part.
+        """
+        assert self.folder is not None
+        found = Validation.of(self.network, self.likelihood, data, samples)
+        self.folder.write(VALIDATION, found.to_dict(), indent=None)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the network."""
+        return {
+            "recipe": None if self.recipe is None else self.recipe.to_dict(),
+            "likelihood": likelihoods.record(self.likelihood),
+            "task": self.task,
+            "in_shape": list(self.in_shape),
+            "out_features": self.out_features,
+            "classes": list(self.classes),
+            "target": None if self.target is None else self.target.to_dict(),
+            "preparation": None if self.preparation is None else self.preparation.to_dict(),
+            "candidates": self.candidates,
+            "best": None if self.history is None else self.history.best,
+            "stopped": None if self.history is None else self.history.stopped,
+        }
+
+    def data(self, moved: str | None = None) -> Data:
+        """The data that it was trained on, read again as its recipe says.
+
+        Args:
+            moved: where they are now; None: where they were.
+
+        Raises:
+            FileNotFoundError: they are not there.
+            ValueError: these are others.
+        """
+        if self.recipe is None:
+            raise ValueError("a run of bnn.fit does not know where its data are")
+        description = dict(self.recipe.data)
+        kind = source_of(description).kind
+        if moved is not None and kind == "name":
+            name = description["name"]
+            raise ValueError(
+                f"this run is of the named set {name!r}: set BNN_DATA to its folder, and name no other place"
+            )
+        data: Data = build_data(description | ({} if moved is None else {kind: moved}))
+        if data.in_shape != self.in_shape or data.classes != self.classes:
+            raise ValueError(
+                f"these are not the data of {self._name}: it was trained on inputs {self.in_shape} and the classes "
+                f"{list(self.classes)}, these are {data.in_shape} and {list(data.classes)}"
+            )
+        return data
+
+    @property
+    def _name(self) -> str:
+        return "this run" if self.folder is None else str(self.folder)
+
+    # -- predictions ---------------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        rows: Any,
+        *,
+        samples: int | None = None,
+        seed: int = 0,
+        level: float | None = None,
+        abstain_above: float | None = None,
+        coverage: float | None = None,
+        by: str | None = None,
+        keep: Iterable[str] = (),
+        probs: bool = False,
+        batch_size: int = 500,
+        progress: bool | None = False,
+    ) -> Answers:
+        """What the run says about new inputs, each with its uncertainty: the table of `bayesianize predict`, exactly.
+
+        Classes come by name, with uncertainties in nats; real targets with mean, interval and standard deviations in
+        the target's own units. Every draw is one function of all inputs, so that company does not matter.
+
+        Args:
+            rows: files as the run was trained on (a path, or several: CSV, images, folders of images, .npy, .npz); rows
+                of a table as a list of dicts, a dict of columns or a pandas DataFrame; arrays or tensors (N, ...) as
+                the files would hold them; a part of a `bnn.data.Data`.
+            samples: posterior draws; None: as many as `bnn.predict` takes by itself.
+            seed: of the draws.
+            level: probability of the interval of a real target; None is 0.9.
+            abstain_above: the largest uncertainty to answer with: nats, or a standard deviation of a real target.
+            coverage: instead, the share of the validation data to answer; they choose the smallest such threshold.
+            by: abstain by this uncertainty: "total" (the default), "aleatoric" or "epistemic".
+            keep: columns of a table to carry along.
+            probs: a column for the probability of every class, too.
+            batch_size: inputs that run at a time.
+            progress: None shows a bar on terminals.
+
+        Raises:
+            ValueError, TypeError, OSError: inputs or options that make no sense; the message says what would.
+        """
+        options = PredictOptions(samples, seed, level, abstain_above, coverage, by, probs, batch_size)
+        options = options.of_run(self.network, self.task)
+        given = read_inputs(self.preparation, self.in_shape, rows, keep)
+        rule = self._rule(options)
+        predictor = Predictor(self.network, self.likelihood, options.samples, batch_size, seed, self.target)
+        with progress_of(progress, len(given)) as advance, Sampling(self.network, "weight").in_force():
+            outputs = predictor(given.part, None, lambda done: advance("predicting", done), given.source)
+        if self.task == "classification":
+            answers = class_answers(given, outputs, self.classes, rule, probs)
+        else:
+            answers = real_answers(given, outputs, LEVEL if level is None else level, rule)
+        return replace(answers, about=self._about(options, outputs, rule), rule=rule)
+
+    def _rule(self, options: PredictOptions) -> Rule | None:
+        """When to abstain; None: never."""
+        by = options.by or "total"
+        if options.abstain_above is not None:
+            return above(options.abstain_above, by, self.task, len(self.classes))
+        if options.coverage is None:
+            return None
+        found = self._validation(options.samples)
+        targets = (
+            1
+            if self.task == "classification"
+            else self.out_features // likelihoods.about(self.likelihood).outputs_per_target
+        )
+        rule = covering(found, options.coverage, by, targets)
+        draws, then = (draws_of(self.network, number) for number in (options.samples, found.samples))
+        if draws != then:
+            warnings.warn(f"the threshold was picked with {then} draws, these predictions use {draws}", stacklevel=3)
+        return rule
+
+    def _validation(self, samples: int | None) -> Validation:
+        """Predictions on the validation data as stored, or made from the recipe's data."""
+        found = self.validation
+        if found is not None:
+            return found
+        try:
+            data = self._same_data()
+            if self.folder is None:
+                return Validation.of(self.network, self.likelihood, data, samples)
+            warnings.warn(
+                f"{self.folder} has no {VALIDATION}: predicting the validation data of its recipe", stacklevel=4
+            )
+            return self.write_validation(data, samples)
+        except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+            raise OptionError(
+                f"{{coverage}} needs the run's validation data, and they are not at hand: {braced(message_of(error))}; "
+                "give a threshold of your own with {abstain_above}",
+                coverage=None,
+                abstain_above=None,
+            ) from error
+
+    def _same_data(self) -> Data:
+        """The data that it was trained on, if they have a validation part and are still the same."""
+        data = self.data()
+        if data.validation is None:
+            raise ValueError("the run was trained without validation data")
+        if data.target != self.target or _stored(data) != _stored(self):
+            raise ValueError("the data have changed since the run was trained")
+        return data
+
+    def _about(self, options: PredictOptions, outputs: Outputs, rule: Rule | None) -> dict[str, Any]:
+        """Everything about the table but its rows, as JSON."""
+        about: dict[str, Any] = {"run": None if self.folder is None else self.folder.path, "task": self.task}
+        about |= {"draws": outputs.draws, "seed": options.seed}
+        if self.task == "regression":
+            about["level"] = LEVEL if options.level is None else options.level
+        about["threshold"] = None if rule is None else rule.threshold
+        return about if rule is None else about | {"by": rule.by, "validation": rule.validation}
+
+
+def _stored(one: Any) -> Any:
+    return None if one.preparation is None else one.preparation.to_dict()
