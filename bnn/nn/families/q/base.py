@@ -54,7 +54,7 @@ class QInducing(ABC):
 
     def tensors(self) -> list[str]:
         """The names of all its tensors."""
-        u = torch.empty(1, 1, device="meta")
+        u = torch.empty(0, 0, device="cpu")  # draws nothing; on "meta" torch would load sympy
         return [*self.start(u), *self.fixed(u)]
 
     def covariance_size(self, m_out: int, m_in: int) -> int:
