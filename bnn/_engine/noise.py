@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-BLOCK = 32  # draws that share a generator: seeding one takes as long as hundreds of normals
+BLOCK, SHORT_BLOCK = 32, 8  # draws that share a generator: seeding one takes as long as hundreds of normals
+LONG = 2**12  # normals of one draw from which blocks are short: a draw from the middle of a block costs those before it
 LANES = 16  # torch makes normals by sixteens: with a multiple for every draw, more draws do not change the first ones
 
 
@@ -35,7 +36,7 @@ class Seeds:
         self.number = number
         self._kept = network  # so that no other module takes over an id
         self._places: dict[int, int] | None = None
-        self._streams: dict[tuple[int, Noise], tuple[torch.Generator, int]] = {}
+        self._streams: dict[tuple[int, Noise], tuple[torch.Generator, tuple[int, int]]] = {}
 
     def __contains__(self, module: nn.Module) -> bool:
         return id(module) in self._all_places()
@@ -60,14 +61,17 @@ class Seeds:
         entries = math.prod(shape)
         slab = -(-entries // LANES) * LANES  # entries of one draw in memory
         values = torch.empty((count, slab), dtype=dtype, device=device)
-        start, generator = draws.start, None
+        start, generator, block = draws.start, None, BLOCK if slab < LONG else SHORT_BLOCK
         while start < draws.stop:
-            stop = min(start - start % BLOCK + BLOCK, draws.stop)
-            generator = self._generator(module, noise, start, like, slab, generator)
+            stop = min(start - start % block + block, draws.stop)
+            generator = self._generator(module, noise, divmod(start, block), like, slab, generator)
             _fill_(values if stop - start == count else values[start - draws.start : stop - draws.start], generator)
             start = stop
-        if generator is not None and last is not None and draws.stop < last and draws.stop % BLOCK:
-            self._streams[id(module), noise] = generator, draws.stop  # the next part of the draws goes on from here
+        if generator is not None and last is not None and draws.stop < last and draws.stop % block:
+            self._streams[id(module), noise] = (
+                generator,
+                divmod(draws.stop, block),
+            )  # the next part of the draws goes on from here
         return (values if slab == entries else values[:, :entries]).view(count, *shape)
 
     def integers(self, module: nn.Module | None, name: str, below: int, draws: range) -> Tensor:
@@ -77,13 +81,19 @@ class Seeds:
         return torch.tensor(numbers, device="cpu")
 
     def _generator(
-        self, module: nn.Module, noise: Noise, start: int, like: Tensor, slab: int, used: torch.Generator | None
+        self,
+        module: nn.Module,
+        noise: Noise,
+        place: tuple[int, int],
+        like: Tensor,
+        slab: int,
+        used: torch.Generator | None,
     ) -> torch.Generator:
-        """The generator of the block that holds draw `start`, where that draw begins; `used` may be seeded anew."""
-        block, skipped = divmod(start, BLOCK)
+        """The generator at `place` = (block, draw of the block), where that draw begins; `used` may be seeded anew."""
+        block, skipped = place
         if skipped:
-            generator, reached = self._streams.pop((id(module), noise), (None, -1))
-            if generator is not None and reached == start and generator.device == like.device:
+            generator, reached = self._streams.pop((id(module), noise), (None, None))
+            if generator is not None and reached == place and generator.device == like.device:
                 return generator
         seed = _mix(self.number, self._place(module), _salt(noise.name), noise.part, noise.unit, block)
         generator = (torch.Generator(like.device) if used is None else used).manual_seed(seed)
