@@ -16,7 +16,7 @@ from bnn.prediction import layers_with_sampling
 from bnn.train.tally import Tally
 
 DEFAULT_SAMPLING = (
-    "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position by itself"
+    "local"  # the fastest at equal validation NLL: docs/decisions.md, "Training draws every position apart"
 )
 
 
