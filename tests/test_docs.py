@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, top to bottom, and every relative link leads somewhere."""
+"""Every Python block of the README and the docs runs, top to bottom, and every relative link and anchor leads somewhere."""
 
 from __future__ import annotations
 
@@ -174,11 +174,57 @@ def test_the_example_of_a_q_is_right(tmp_path: pathlib.Path) -> None:
         torch.testing.assert_close(plain.kl_divergence(), layer.kl_divergence())
 
 
+def anchors(page: pathlib.Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them: small letters, digits, `-` and `_`; blanks become `-`."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    found: dict[str, int] = {}
+    for title in titles:
+        anchor = anchor_of(title)
+        found[anchor] = found.get(anchor, 0) + 1
+    return {f"{anchor}-{i}" if i else anchor for anchor, times in found.items() for i in range(times)}
+
+
+def anchor_of(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def broken_links(page: pathlib.Path) -> list[str]:
+    """The relative links of a page whose file, or whose heading in it, does not exist."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http:", "https:")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
 @pytest.mark.parametrize("page", ALL_PAGES, ids=name)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
-    missing = [link for link in links if not (page.parent / link).exists()]
-    assert not missing
+    assert not broken_links(page)
+
+
+def test_a_broken_link_is_found(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A q(U), say\n[1](#a-qu-say) [2](#a-qu) [3](page.md#a-qu-say) [4](gone.md) [5](https://a.org/b)\n")
+    assert broken_links(page) == ["#a-qu", "gone.md"]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/\w+\.md)", (ROOT / "README.md").read_text()))
+    assert linked == {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_extending_lists_its_sections_at_the_top() -> None:
+    page = ROOT / "docs" / "extending.md"
+    top = page.read_text().split("\n## ")[0]
+    listed = re.findall(r"^\| \[.+\]\(#([\w-]+)\)", top, flags=re.MULTILINE)
+    titles = [title.split("\n")[0] for title in page.read_text().split("\n## ")[1:]]
+    assert listed == [anchor_of(title) for title in titles]
 
 
 def test_the_readme_shows_the_two_commands_first() -> None:
@@ -195,6 +241,8 @@ def test_the_readme_has_the_table_of_methods() -> None:
     table = "\n".join([*head, *rows])
     page = (ROOT / "README.md").read_text()
     assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"
+    words = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
+    assert f"one of {words[len(METHODS)]} methods" in page
 
 
 def test_the_page_of_the_command_line_lists_every_method_and_command() -> None:
