@@ -199,7 +199,7 @@ def _check_reference(network: nn.Module, reference: Mapping[str, Tensor]) -> Non
 
 
 def _check_defaults(names: set[str], defaults: Mapping[str, Any]) -> None:
-    """A default that none of the chosen families knows is a mistake."""
+    """A default that none of the chosen families knows is an error."""
     chosen = {name.lower() for name in names}
     known = {name for plain in layer_types() for family in chosen for name in _option_names(family, plain)}
     for name in defaults:

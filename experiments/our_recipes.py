@@ -3,7 +3,7 @@
     BNN_DATA=<folder with the data sets> python experiments/our_recipes.py --out runs/ours
     python experiments/our_recipes.py --digits --out runs/digits            # needs no data set
 
-Runs write checkpoints and go on where they stopped; a finished one is only evaluated.
+Runs write checkpoints and resume where they stopped; a finished one is only evaluated.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Method:
         networks: independent copies of the network.
         kl_weight: of the objective.
         lr, scratch_lr: learning rates for a network that is trained already, and for one that is not.
-        hidden: widths of hidden layers where nobody says; None: the network's own.
+        hidden: default widths of hidden layers; None: the network's own.
         aliases: other names for it.
         instead: what to do where one network is to be converted, and this method is something else.
     """

@@ -45,7 +45,7 @@ except ImportError:
     FAST = False
 
 
-# What a user's own layer raises when it is wrong; vmap, where it cannot go on, raises other errors.
+# What a user's own layer raises when it is wrong; vmap, where it cannot proceed, raises other errors.
 MISTAKES = (TypeError, AttributeError, KeyError, IndexError)
 
 

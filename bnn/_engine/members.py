@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bnn._engine.draw import Draw
 
-SAMPLES = 20  # draws of a prediction, where nobody says how many
+SAMPLES = 20  # draws of a prediction, by default
 
 
 class Drawing(nn.Module):

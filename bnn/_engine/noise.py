@@ -71,7 +71,7 @@ class Seeds:
             self._streams[id(module), noise] = (
                 generator,
                 divmod(draws.stop, block),
-            )  # the next part of the draws goes on from here
+            )  # the next part of the draws continues from here
         return (values if slab == entries else values[:, :entries]).view(count, *shape)
 
     def integers(self, module: nn.Module | None, name: str, below: int, draws: range) -> Tensor:
@@ -102,7 +102,7 @@ class Seeds:
         return generator
 
     def _place(self, module: nn.Module) -> int:
-        """A number for `module`: its place in the network; modules from elsewhere follow as they ask."""
+        """A number for `module`: its place in the network; modules from outside the network follow as they ask."""
         places = self._places if self._places is not None else self._all_places()
         place = places.get(id(module))
         return places.setdefault(id(module), len(places) + 1) if place is None else place

@@ -20,7 +20,7 @@ WIDE = 10_000  # columns, where standard output is no terminal: rows stay whole
 
 
 def say(text: str) -> None:
-    """A line about what goes on."""
+    """A line about what is being done."""
     print(text, file=sys.stderr, flush=True)
 
 

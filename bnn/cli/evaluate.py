@@ -81,7 +81,7 @@ def evaluate(
 
 
 def _print_selective(found: Evaluation) -> None:
-    """How accurate the surest answers are."""
+    """How accurate the most certain answers are."""
     if found.selective is None:
         return
     curve = list(zip(found.selective.coverage, found.selective.accuracy, strict=True))
@@ -89,4 +89,4 @@ def _print_selective(found: Evaluation) -> None:
     for share in SHARES:
         coverage, accuracy = next((one for one in curve if one[0] >= share - 1e-9), curve[-1])
         rows.append([f"{coverage:.0%}", f"{accuracy:.1%}"])
-    print_table(["answering the surest", "accuracy"], rows, title="selective prediction")
+    print_table(["answering the most certain", "accuracy"], rows, title="selective prediction")

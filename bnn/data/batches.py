@@ -1,6 +1,6 @@
 """Where training batches come from: arrays in memory, a torch data set, or a loader of the user's own.
 
-The order of every epoch is a function of (seed, epoch), so that a run that goes on in the middle of an epoch sees the
+The order of every epoch is a function of (seed, epoch), so that a run that resumes in the middle of an epoch sees the
 batches it would have seen.
 """
 

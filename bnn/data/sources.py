@@ -94,7 +94,7 @@ class Source:
                 raise ValueError(f'data: {self.kind} needs "{name}", {what}')
 
     def completed(self, description: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
-        """The description with what nobody said."""
+        """The description with the defaults filled in."""
         if self.complete is not None:
             added: dict[str, Any] = found(self.complete)(description, tell)
             return added

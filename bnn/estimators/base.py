@@ -28,7 +28,7 @@ _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
 
-STEPS, EPOCHS = 500, 20  # at least so many of each, where nobody says how long to train
+STEPS, EPOCHS = 500, 20  # at least so many of each, by default
 ROWS = 1024  # predicted at a time
 BUILD, PREDICT = 0, 1  # what a derived seed is for
 
@@ -128,7 +128,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         return plain_network(self.network, self.hidden, self.n_features_in_, out_features)
 
     def _check(self) -> torch.device:
-        """Raises unless the parameters that nobody else checks make sense; returns the device."""
+        """Raises unless the parameters that nothing else checks make sense; returns the device."""
         get(self.method)
         check_size("samples", self.samples)
         check_size("members", self.members, none=True)

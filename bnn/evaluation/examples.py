@@ -1,4 +1,4 @@
-"""The inputs a network is surest and least sure about, with their pictures."""
+"""The inputs a network is most and least certain about, with their pictures."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Severity:
 
 @dataclass(frozen=True)
 class Selective:
-    """Accuracy on the surest share of the inputs, at no more than 200 shares; their area is the metric `aurc`."""
+    """Accuracy on the most certain share of the inputs, at no more than 200 shares; their area is the metric `aurc`."""
 
     coverage: tuple[float, ...]
     accuracy: tuple[float, ...]

@@ -52,7 +52,7 @@ class Evaluation:
         posterior: where sds and lamda ended; None for a plain network.
         size: parameters and bytes.
         notes: what was left out, and why.
-        examples: the surest and the least sure test inputs.
+        examples: the most and the least certain test inputs.
         points: predictions against real targets.
         time: how long a prediction takes, where it was measured; two evaluations are equal whatever it says.
     """

@@ -124,9 +124,9 @@ def metric(
 
     def join(function: Function) -> Function:
         one = Metric(name or function.__name__, function, task, title, about, better, format, shown, brief)
-        strange = [each for each in one.takes if each in one.needs and each not in GIVEN[task]]
-        if strange:
-            raise TypeError(f"the metric {one.name!r} asks for {strange}; one of {task} is given {list(GIVEN[task])}")
+        unknown = [each for each in one.takes if each in one.needs and each not in GIVEN[task]]
+        if unknown:
+            raise TypeError(f"the metric {one.name!r} asks for {unknown}; one of {task} is given {list(GIVEN[task])}")
         before = _REGISTERED.get((task, one.name))
         if before is not None and _place(before.function) != _place(function):
             raise ValueError(f"there is a metric {one.name!r} of {task} already, {before.function.__module__}")

@@ -72,7 +72,7 @@ def _aurc_of_hits_by_counts(hits: ArrayLike, confidence: ArrayLike) -> Statistic
 
 
 def accuracy_coverage(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike | None = None) -> AccuracyCoverage:
-    """Accuracy on the k surest data against coverage k / N, for k = 1..N.
+    """Accuracy on the k most certain data against coverage k / N, for k = 1..N.
 
     Data of equal confidence have no order: the accuracy is the expectation over all of theirs, so the order of the
     input does not matter.
@@ -88,10 +88,10 @@ def accuracy_coverage(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike
     return _curve(_ordered(probs, labels, confidence))
 
 
-@metric("classification", "AURC", "mean error rate on the surest inputs, over all shares of them", shown=False)
+@metric("classification", "AURC", "mean error rate on the most certain inputs, over all shares of them", shown=False)
 @by_counts(_aurc_by_counts)
 def aurc(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike | None = None) -> float:
-    """Area under the risk-coverage curve, 1/N sum_k (1 - accuracy on the k surest data), ties by expectation.
+    """Area under the risk-coverage curve, 1/N sum_k (1 - accuracy on the k most certain data), ties by expectation.
 
     It is low if errors are few, and if those that are made have low confidence. Arguments as for `accuracy_coverage`.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SelectiveCurve(Protocol):
-    """Accuracy (N,) on the surest shares (N,), as `bnn.metrics.accuracy_coverage` makes it."""
+    """Accuracy (N,) on the most certain shares (N,), as `bnn.metrics.accuracy_coverage` makes it."""
 
     @property
     def coverage(self) -> Any: ...
@@ -21,7 +21,7 @@ class SelectiveCurve(Protocol):
 
 
 def accuracy_coverage(ax: Axes, curve: SelectiveCurve, *, label: str | None = None, color: str | None = None) -> Axes:
-    """Accuracy on the surest inputs against how many these are; good uncertainty makes it fall to the right.
+    """Accuracy on the most certain inputs against how many these are; good uncertainty makes it fall to the right.
 
     Args:
         ax: the axes.
@@ -36,7 +36,7 @@ def accuracy_coverage(ax: Axes, curve: SelectiveCurve, *, label: str | None = No
     ax.set_xlim(-0.03, 1.03)
     percent_ticks(ax.xaxis)
     percent_ticks(ax.yaxis)
-    ax.set_xlabel("inputs answered, the surest first")
+    ax.set_xlabel("inputs answered, most certain first")
     ax.set_ylabel("accuracy on these")
     key(ax)
     return ax

@@ -1,4 +1,4 @@
-"""Looking at data and network before a run starts, so that a mistake shows at once and in plain words."""
+"""Looking at data and network before a run starts, so that errors show at once and in plain words."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _claimed(folder: RunFolder, recipe: Recipe) -> RunFolder:
 
 
 def _check_stages(recipe: Recipe, net: nn.Module, data: Data) -> None:
-    """Finds a mistake in a later stage before hours go into an earlier one."""
+    """Finds errors of a later stage before hours go into an earlier one."""
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and any(one.patience is not None for one in schedules):
         raise ValueError('patience needs validation data: data = {..., "validation": 0.1}')

@@ -1,4 +1,4 @@
-"""`bayesianize train` for real: small runs on data of one's own, that go on where they stopped."""
+"""`bayesianize train` for real: small runs on data of one's own, that resume where they stopped."""
 
 from __future__ import annotations
 

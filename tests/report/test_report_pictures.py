@@ -209,7 +209,7 @@ def test_pictures_as_files(tmp_path: Path) -> None:
     assert len([path for path in paths if path.suffix == ".svg"]) == len(paths) / 2
     names = {path.stem for path in paths}
     assert {"accuracy-coverage", "interval-coverage", "roc-letters"} <= names
-    assert sum(name.startswith(("certain-", "uncertain-", "surest-")) for name in names) == 3
+    assert sum(name.startswith(("certain-", "uncertain-", "most-certain-")) for name in names) == 3
 
 
 def test_formats_are_checked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Values of a run that nobody gave, so that a table of some hundred rows or a folder of images simply works.
+"""Default values of a run, so that a table of some hundred rows or a folder of images simply works.
 
 A Bayesian network is trained plain first, which is cheap, then converted and trained on. On the tables of scikit-learn,
 the digits and made pictures that was as good as training it from scratch or better, in half the time, and its NLL was
@@ -56,7 +56,7 @@ def options(
     """The method of a recipe: what `bnn.bayesianize_` takes to put it on the plain network `net`, or `several` of it.
 
     Everything is written out, so that a recipe means the same whatever a later version thinks of the method. A side of
-    the inducing matrix is as large as asked for; where nobody asks, see `Method.layer_options`.
+    the inducing matrix is as large as asked for; by default see `Method.layer_options`.
     """
     if method.size is None:
         return {"inference": method.family, **method.options}

@@ -46,7 +46,7 @@ EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
 
 @dataclass(frozen=True)
 class Described:
-    """A run: its recipe, its data, and the folder it goes to where nobody says."""
+    """A run: its recipe, its data, and the folder it goes to by default."""
 
     recipe: Recipe
     data: Data

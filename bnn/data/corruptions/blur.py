@@ -17,7 +17,7 @@ ZOOM = (1.06, 1.11, 1.16, 1.21, 1.26)  # where the factors 1, 1.01, ... end
 
 
 def defocus_blur(images: Images, severity: int, streams: Streams) -> Floats:
-    """Convolution with a disk whose edge is softened by a 3 x 3 Gaussian; images go on beyond the edge as in a mirror.
+    """Convolution with a disk whose edge is softened by a 3 x 3 Gaussian; images are mirrored at the edge.
 
     The authors' kernel of 17 x 17 is zero outside of its inner 5 x 5; this is that part.
     """
@@ -59,7 +59,7 @@ def glass_blur(images: Images, severity: int, streams: Streams) -> Floats:
 
 
 def _gaussian(x: Floats, sigma: float) -> Floats:
-    """Each image and channel blurred by a Gaussian, cut off at 4 sd, with the edge pixels going on beyond the edge."""
+    """Each image and channel blurred by a Gaussian, cut off at 4 sd, with the edge pixels repeated beyond the edge."""
     ndimage = need("scipy.ndimage", extra="data")
     return np.asarray(ndimage.gaussian_filter(x, (0, 0, sigma, sigma), mode="nearest", truncate=4.0))
 
@@ -85,7 +85,7 @@ def blur_along(images: NDArray[np.generic], radius: int, sigma: float, degrees: 
 
         y(p) = sum_i k_i x(p + o_i),   k_i ~ exp(-i^2 / (2 sigma^2)),   o_i = ceil(i (cos, sin) - 1/2)
 
-    with i from 0 (one side only: this is ImageMagick's kernel, offsets and edge rule), the image going on beyond its
+    with i from 0 (one side only: this is ImageMagick's kernel, offsets and edge rule), the image continued beyond its
     edge as the pixel there, and the mean rounded to a whole number as a PNG stores it.
 
     Args:

@@ -132,7 +132,7 @@ def _on_white(image: Any) -> Any:
 
 
 def memory_bytes() -> int | None:
-    """The memory this process may use; None where nobody says."""
+    """The memory this process may use; None where that is unknown."""
     names = getattr(os, "sysconf_names", {})
     if "SC_PHYS_PAGES" not in names:
         return None

@@ -132,7 +132,7 @@ class ResNet(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Starts all convolutions anew, in place; batch normalisation starts at scale 1 and shift 0 by itself."""
+        """Starts all convolutions anew, in place; batch normalisation starts at scale 1 and shift 0 on its own."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -1,4 +1,4 @@
-"""Inputs the network is surest and least sure about, to look at."""
+"""Inputs the network is most and least certain about, to look at."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST, LEAST = 8, 3  # inputs in a strip
 BUDGET = 600_000  # letters of all pictures together: a page stays small enough to send
 
 CERTAIN = (
-    "The test inputs with the smallest total uncertainty, the surest first: a mistake (✗) among them is a costly one."
+    "The test inputs with the smallest total uncertainty, most certain first: an error (✗) among them is a costly one."
 )
 UNCERTAIN = "The test inputs with the largest total uncertainty, the least sure first: mistakes (✗) belong here."
 OUTSIDE = "Inputs of {} with the smallest total uncertainty: unlike the training data, so a sure answer is dangerous."
-CERTAIN_REAL = "The test inputs with the narrowest predictions, the surest first: the truth should lie close to each."
+CERTAIN_REAL = "The test inputs with the narrowest predictions, most certain first: the truth should lie close to each."
 UNCERTAIN_REAL = "The test inputs with the widest predictions, the least sure first: the truth may lie far from these."
 
 
@@ -91,7 +91,7 @@ def _of(entry: Entry) -> Iterator[Strip]:
     for place, one in evaluation.ood.items():
         if one.examples is not None and one.examples.certain and _telling(one.examples, real):
             cards = _cards(one.examples.certain, real)
-            key = f"surest-{slug(place)}-{name}"
+            key = f"most-certain-{slug(place)}-{name}"
             yield Strip(entry.name, key, f"Surest about {place}", OUTSIDE.format(place), cards, measure)
 
 

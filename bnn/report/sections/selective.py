@@ -11,7 +11,7 @@ from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "selective"
 HOW = (
-    "When only the surest share of the inputs is answered (across), the accuracy on these (up) should rise towards "
+    "When only the most certain share of the inputs is answered (across), the accuracy on these (up) should rise towards "
     "the left: the higher the curve, the better the network knows what it does not know."
 )
 HALF = 0.5
@@ -28,7 +28,7 @@ def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
             assert run.evaluation.selective is not None
             plots.accuracy_coverage(axes, run.evaluation.selective, label=run.label, color=run.color)
 
-    facts = ", ".join(f"{run.name}: {numbers.percent(_at_half(run))} on the surest half" for run in seen)
+    facts = ", ".join(f"{run.name}: {numbers.percent(_at_half(run))} on the most certain half" for run in seen)
     yield Picture(SECTION, "accuracy-coverage", "Accuracy against coverage", HOW, facts, draw, overlaid=True)
 
 

@@ -137,7 +137,7 @@ def _file(path: str | os.PathLike[str]) -> Given:
 
 
 def _is_frame(rows: Any) -> bool:
-    """Whether these are a pandas DataFrame; where nobody has imported pandas they are not."""
+    """Whether these are a pandas DataFrame; where pandas was never imported they are not."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(rows, pandas.DataFrame)
 

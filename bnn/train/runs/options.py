@@ -14,7 +14,7 @@ from bnn._engine.members import combinations, default_samples
 from bnn.train.monitor import is_bayesian
 
 KINDS = ("total", "aleatoric", "epistemic")  # of uncertainty
-LEVEL = 0.9  # of the interval of a real target, where nobody says
+LEVEL = 0.9  # of the interval of a real target, by default
 
 
 @dataclass(frozen=True)

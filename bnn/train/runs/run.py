@@ -76,7 +76,7 @@ class Run:
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """What `bayesianize evaluate` found; None if nobody has looked yet."""
+        """What `bayesianize evaluate` found; None if the run was not evaluated yet."""
         if self.folder is None or not self.folder.has(EVALUATION):
             return None
         return Evaluation.load(self.folder.file(EVALUATION))
@@ -181,7 +181,7 @@ class Run:
             rows: files as the run was trained on (a path, or several: CSV, images, folders of images, .npy, .npz); rows
                 of a table as a list of dicts, a dict of columns or a pandas DataFrame; arrays or tensors (N, ...) as
                 the files would hold them; a part of a `bnn.data.Data`.
-            samples: posterior draws; None: as many as `bnn.predict` takes by itself.
+            samples: posterior draws; None: as many as `bnn.predict` takes by default.
             seed: of the draws.
             level: probability of the interval of a real target; None is 0.9.
             abstain_above: the largest uncertainty to answer with: nats, or a standard deviation of a real target.

@@ -54,7 +54,7 @@ class Validation:
         """Predictions on the validation part of `data`; of many inputs, 10,000.
 
         Args:
-            samples: posterior draws; None: as many as `bnn.predict` takes by itself.
+            samples: posterior draws; None: as many as `bnn.predict` takes by default.
 
         Raises:
             ValueError: the data have no validation part.
