@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, top to bottom, and every relative link and anchor leads somewhere."""
+"""Every Python block of the README and the docs runs, top to bottom; every relative link and anchor leads somewhere."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.families.q.base import CLASSES
+from bnn.nn.families.q.choice import names as q_names
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]
@@ -251,25 +252,14 @@ def test_the_readme_has_the_table_of_methods() -> None:
     table = "\n".join([*head, *rows])
     page = (ROOT / "README.md").read_text()
     assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"
-    words = [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-    ]
-    assert f"There are {words[len(METHODS)]}; `bayesianize methods`" in page
+    assert f"There are {len(METHODS)}; `bayesianize methods`" in page
+
+
+def test_the_words_of_concepts_list_what_there_is() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    rows = dict(re.findall(r"^\| ([\w() ]+) \| (.+) \|$", page, flags=re.MULTILINE))
+    for word, names in (("family", base.PAIRINGS.families()), ("q(U)", q_names())):
+        assert set(re.findall(r"`([\w-]+)`", rows[word])) == set(names)
 
 
 def test_the_page_of_the_command_line_lists_every_method_and_command() -> None:

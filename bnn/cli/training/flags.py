@@ -96,7 +96,7 @@ OWN = (
 
 
 def flags() -> dict[str, Flag]:
-    """All flags by name, in the order of help; a new field of a recipe or a schedule is among them without more code."""
+    """All flags by name, in the order of help; a new field of a recipe or a schedule is among them at once."""
     kinds = get_type_hints(Schedule) | get_type_hints(Recipe)
     found = [PRESET]
     for one in fields(Recipe):

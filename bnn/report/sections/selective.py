@@ -11,8 +11,8 @@ from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "selective"
 HOW = (
-    "When only the most certain share of the inputs is answered (across), the accuracy on these (up) should rise towards "
-    "the left: the higher the curve, the better the network knows what it does not know."
+    "When only the most certain share of the inputs is answered (across), the accuracy on these (up) should rise "
+    "towards the left: the higher the curve, the better the network knows what it does not know."
 )
 HALF = 0.5
 
