@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, seed_everything
 from bnn._engine.fold import Statistics
-from bnn._engine.mode import same_mode_after
+from bnn._engine.inputs import same_mode_after
 from bnn.data.batches import Batch, Batches, Place
 from bnn.ensemble import Ensemble
 from bnn.files import save

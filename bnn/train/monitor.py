@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn._engine.mode import evaluating
+from bnn._engine.inputs import evaluating
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble

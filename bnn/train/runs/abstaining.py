@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bnn._common.option_error import OptionError
+from bnn._common.errors import OptionError
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.train.runs.folder import VALIDATION
 from bnn.train.runs.validation import Validation

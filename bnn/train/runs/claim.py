@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from bnn._common.option_error import OptionError, braced
+from bnn._common.errors import OptionError, braced
 from bnn._common.text import listed
 from bnn.files import FileFormatError
 from bnn.train.recipe import Recipe

@@ -11,8 +11,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from bnn._common.atomic import write_atomically
-from bnn._common.lock import held
+from bnn._common.atomic import held, write_atomically
 from bnn.files import FileFormatError
 
 State = Literal["fresh", "begun", "finished"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnn._common.option_error import OptionError, message_of
+from bnn._common.errors import OptionError, message_of
 from bnn._common.text import listed
 from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.dataset import Part

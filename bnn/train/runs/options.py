@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from bnn._common.checks import check_size
-from bnn._common.option_error import OptionError
+from bnn._common.errors import OptionError
 from bnn._common.text import nearest
 from bnn._engine.members import combinations, default_samples
 from bnn.train.monitor import is_bayesian

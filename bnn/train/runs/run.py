@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bnn import likelihoods
-from bnn._common.option_error import OptionError, braced, message_of
+from bnn._common.errors import OptionError, braced, message_of
 from bnn._common.progress import progress_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
