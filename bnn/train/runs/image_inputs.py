@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from bnn._common.text import listed
-from bnn.data.array_sets.array_files import Array
-from bnn.data.array_sets.array_preparation import LAYOUTS, channels_first
+from bnn.data.array_preparation import LAYOUTS, Array, channels_first
 from bnn.data.dataset import Part
-from bnn.data.image_folders.folder_preparation import shown_size
-from bnn.data.image_folders.image_files import ENDINGS, decode, files_below, header
-from bnn.data.scaling import ImageScaling
+from bnn.data.image_files import ENDINGS, decode, files_below, header, shown_size
+from bnn.data.images import ImageScaling
 from bnn.train.runs.given import Given, Inputs, loaded, source_of
 
 

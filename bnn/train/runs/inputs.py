@@ -10,10 +10,10 @@ from torch import Tensor
 
 from bnn._common.errors import OptionError, message_of
 from bnn._common.text import listed
-from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
+from bnn.data.array_preparation import ArrayImages, ScaledInputs
 from bnn.data.dataset import Part
-from bnn.data.image_folders.folder_preparation import FolderPreparation
-from bnn.data.scaling import ImageScaling
+from bnn.data.image_files import FolderPreparation
+from bnn.data.images import ImageScaling
 from bnn.data.tables.columns import category_name
 from bnn.data.tables.preparation import TablePreparation
 from bnn.train.runs.given import Given, Inputs, given, loaded, source_of
