@@ -12,7 +12,7 @@ from typing import Any
 from bnn import plots
 from bnn._common.atomic import write_atomically
 from bnn._common.extras import need
-from bnn.plots.labels import settle
+from bnn.plots.tradeoff import settle
 from bnn.report.entry import Entry, grouped
 from bnn.report.sections import calibration, corruptions, examples, ood, selective, tradeoff, training
 from bnn.report.sections.picture import Picture, drawn, slug
