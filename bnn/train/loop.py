@@ -28,8 +28,7 @@ from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
-from bnn.train.step import Objective, Sampling, sampling_of
-from bnn.train.tally import Tally
+from bnn.train.step import Objective, Sampling, Tally, sampling_of
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that

@@ -15,8 +15,8 @@ from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import predictive_nll
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.checks import fitting_targets
-from bnn.train.tally import Tally
+from bnn.train.preflight import fitting_targets
+from bnn.train.step import Tally
 
 BATCH = 500
 

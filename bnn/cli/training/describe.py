@@ -37,7 +37,7 @@ from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
-from bnn.train.checks import checked
+from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
 

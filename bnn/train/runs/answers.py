@@ -14,7 +14,7 @@ from bnn.metrics.mixture import mixture_interval
 from bnn.metrics.regression import interval
 from bnn.train.runs.abstaining import ABSTAIN, Rule, uncertainty
 from bnn.train.runs.given import Inputs
-from bnn.train.runs.options import KINDS
+from bnn.train.runs.predict_options import KINDS
 
 CLASS_DIGITS, REAL_DIGITS = 7, 10  # significant ones: class probabilities are float32, own units float64
 
