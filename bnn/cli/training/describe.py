@@ -15,8 +15,8 @@ from bnn._common.seeds import own_randomness
 from bnn._common.text import nearest
 from bnn._conversion.methods import DEFAULT, METHODS, PLAIN, Method, get
 from bnn.bayesianize import bayesianize_
+from bnn.cli.architecture import named
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
 from bnn.cli.training.flags import Flags
 from bnn.cli.training.overrides import (
