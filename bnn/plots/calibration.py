@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bnn._common.extras import need
-from bnn.plots.axes import bars, column, diagonal, finite_rows, key, next_series, share, unit_square
+from bnn.plots.style import bars, column, diagonal, finite_rows, key, next_series, share, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bnn._common.extras import need
-from bnn.plots.axes import bars, column, drawn, finite_rows, key, next_series, percent_ticks, share, whole_numbers
-from bnn.plots.style import SURFACE
+from bnn.plots.style import (
+    SURFACE,
+    bars,
+    column,
+    drawn,
+    finite_rows,
+    key,
+    next_series,
+    percent_ticks,
+    share,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bnn._common.extras import need
 from bnn.metrics.checks import Floats
-from bnn.plots.axes import GUIDE, next_series, percent_ticks
+from bnn.plots.style import GUIDE, next_series, percent_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

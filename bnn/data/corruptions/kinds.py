@@ -11,7 +11,7 @@ from torch import Tensor
 from bnn._common.text import nearest
 from bnn.data.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
 from bnn.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate
-from bnn.data.corruptions.noise import Floats, Images, Streams, gaussian_noise, impulse_noise, shot_noise
+from bnn.data.corruptions.pixel_noise import Floats, Images, Streams, gaussian_noise, impulse_noise, shot_noise
 from bnn.data.corruptions.weather import brightness, fog, frost, snow
 
 Corruption = Callable[[Images, int, Streams], Floats]

@@ -18,10 +18,10 @@ from bnn.evaluation.predictor import Array, Outputs, Predictor
 from bnn.evaluation.scores import class_labels, own_targets
 from bnn.files import FileFormatError
 from bnn.train.runs.folder import VALIDATION
-from bnn.train.runs.predict_options import KINDS
 from bnn.train.step import Sampling
 
 ABSTAIN = "abstain"
+KINDS = ("total", "aleatoric", "epistemic")  # of uncertainty
 FORMAT, VERSION = "bayesianize validation", 1
 MOST = 10_000  # inputs: a threshold needs no more
 BATCH, SEED = 500, 0

@@ -21,10 +21,9 @@ from bnn.train.build import build_data
 from bnn.train.history import History
 from bnn.train.recipe import Recipe
 from bnn.train.runs.abstaining import Rule, Validation, above, covering
-from bnn.train.runs.answers import Answers, class_answers, real_answers
+from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
 from bnn.train.runs.folder import EVALUATION, NET, RUN, VALIDATION, RunFolder, State
 from bnn.train.runs.new_inputs import read_inputs
-from bnn.train.runs.predict_options import LEVEL, PredictOptions, draws_of
 from bnn.train.step import Sampling
 
 
