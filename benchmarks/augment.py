@@ -21,8 +21,7 @@ from common import describe_machine, medians
 from contestants import plain_step
 from torch import nn
 
-from bnn.data.augment import Augment
-from bnn.data.scaling import ImageScaling
+from bnn.data.images import Augment, ImageScaling
 from bnn.nn.nets import CNN, make_network
 
 SCALING = ImageScaling(mean=(0.4914, 0.4822, 0.4465), sd=(0.2470, 0.2435, 0.2616))  # CIFAR-10's training part

@@ -13,7 +13,7 @@ from bnn import likelihoods
 from bnn._engine.call import Call, Repeated, TooLarge
 from bnn._engine.draw import Draw
 from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
-from bnn._engine.inputs import batches_of, check_network, join_outputs, number_of_inputs
+from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, number_of_inputs
 from bnn._engine.members import (
     Drawing,
     Mixture,
@@ -24,7 +24,6 @@ from bnn._engine.members import (
     evenly,
     inducing_members,
 )
-from bnn._engine.mode import evaluating
 from bnn._engine.noise import Seeds
 from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer

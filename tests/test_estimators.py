@@ -24,7 +24,7 @@ from torch import nn
 import bnn
 from bnn import BayesianClassifier, BayesianRegressor
 from bnn._conversion.methods import METHODS, get
-from bnn.estimators.noise import TargetNoise
+from bnn.estimators.regressor import TargetNoise
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 40, "lr": 0.05, "batch_size": 300}
 FAST_CHECKS = {

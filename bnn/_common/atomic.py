@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and locks that let one process at a time into a folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import secrets
 import stat
 import time
+from collections.abc import Iterator
 
 try:
     import fcntl
@@ -119,3 +120,28 @@ def _remove_abandoned(temporary: str) -> None:
             os.remove(temporary)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def held(path: str) -> Iterator[None]:
+    """Holds the lock file `path`, which stays; BlockingIOError if somebody else holds it.
+
+    Where the file system has no locks nothing is held.
+    """
+    import filelock  # torch depends on it
+
+    open(path, "a").close()  # an error to write is one, an error to lock is not
+    lock = filelock.FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise BlockingIOError(f"{path} is held by another process") from None
+    except (OSError, NotImplementedError):
+        yield
+        return
+    except RuntimeError:  # another lock of this very process, which filelock tells apart
+        raise BlockingIOError(f"{path} is held by this process") from None
+    try:
+        yield
+    finally:
+        lock.release()

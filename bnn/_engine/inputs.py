@@ -1,8 +1,9 @@
-"""What goes into a network and comes out of it: a tensor, or a tuple or dict of tensors."""
+"""What goes into a network and comes out of it, a tensor or a tuple or dict of tensors, and the mode it runs in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -105,3 +106,28 @@ def _cut(x: Any, n: int, start: int, size: int) -> Any:
     if isinstance(x, Mapping):
         return {name: _cut(part, n, start, size) for name, part in x.items()}
     return tuple(_cut(part, n, start, size) for part in x) if isinstance(x, tuple | list) else x
+
+
+@contextmanager
+def same_mode_after(network: nn.Module) -> Iterator[None]:
+    """Inside the block modes may change; afterwards, or after an error, they are what they were."""
+    modes = [(module, module.training) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block, which leaves modes alone; one look at the modules, as every prediction pays."""
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

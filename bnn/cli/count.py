@@ -46,7 +46,7 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Counts the parameters of a network under every method, next to the plain network."""
-    from bnn.cli.networks.counting import counted
+    from bnn.cli.counting import counted
 
     shape = {"data": data, "in_shape": in_shape, "classes": classes, "hidden": hidden, "channels": channels}
     sizes = {"rows": rows, "cols": cols, "members": members}

@@ -44,7 +44,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Trains Deterministic, FFG-W, FFG-U and Ensemble-U on digits, compares them and writes a report: two minutes."""
-    from bnn.cli.evaluating import Wanted, evaluate_run
+    from bnn.cli.evaluated_runs import Wanted, evaluate_run
     from bnn.report import read_entry
     from bnn.train import run_recipe
 
@@ -94,7 +94,7 @@ def measured(folder: Path, quick: bool = False) -> bool:
 
 
 def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
-    from bnn.cli.evaluating import print_comparisons
+    from bnn.cli.evaluated_runs import print_comparisons
     from bnn.report import comparison, save_pictures, write
 
     page, plots = out / "report.html", out / "plots"

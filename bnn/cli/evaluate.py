@@ -48,7 +48,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
-    from bnn.cli.evaluating import Wanted, corruptions_of, evaluate_run, print_comparisons
+    from bnn.cli.evaluated_runs import Wanted, corruptions_of, evaluate_run, print_comparisons
     from bnn.report import read_entry
     from bnn.train.runs.folder import EVALUATION
     from bnn.train.runs.opening import open_run

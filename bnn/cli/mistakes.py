@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bnn._common.errors import DivergenceError
-from bnn._common.option_error import OptionError
+from bnn._common.errors import DivergenceError, OptionError
 from bnn._common.text import nearest
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130

@@ -1,13 +1,20 @@
-"""`bayesianize predict`: new inputs in, a table with answers and their uncertainty out."""
+"""`bayesianize predict`: new inputs in, a table with answers and their uncertainty out, shown or as a file."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bnn._common.atomic import write_atomically
 from bnn.cli.console import print_json, print_table, say
+from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
 
 if TYPE_CHECKING:
@@ -52,7 +59,6 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predicts new inputs with a finished run: a table of answers, each with its uncertainty taken apart."""
-    from bnn.cli.table_files import checked_file, write_table
     from bnn.train.runs.opening import open_run
 
     file = None if out is None else checked_file(out, inputs)
@@ -83,7 +89,6 @@ def predict(
 
 def _print(answers: Answers) -> None:
     """A table on terminals; CSV elsewhere, so that `> table.csv` works."""
-    from bnn.cli.table_files import as_csv
 
     if not sys.stdout.isatty():
         print(as_csv(answers), end="")
@@ -103,3 +108,52 @@ def _summary(answers: Answers, file: str | None) -> str:
         limits = " and ".join(f"{one:.6g}" for one in rule.thresholds)
         text += f", {answers.abstained} abstained ({rule.by} uncertainty above {limits})"
     return text if file is None else f"{text}: written to {file}"
+
+
+def _json(answers: Answers) -> str:
+    return json.dumps(answers.to_dict(), indent=1, allow_nan=False) + "\n"
+
+
+def _json_lines(answers: Answers) -> str:
+    return "".join(json.dumps(record, allow_nan=False) + "\n" for record in answers.records())
+
+
+def as_csv(answers: Answers, delimiter: str = ",") -> str:
+    """A line of names, then one line per row."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(answers.columns)
+    writer.writerows(answers.rows())
+    return text.getvalue()
+
+
+WRITERS: dict[str, Callable[[Answers], str]] = {
+    ".csv": as_csv,
+    ".tsv": lambda answers: as_csv(answers, "\t"),
+    ".json": _json,
+    ".jsonl": _json_lines,
+}
+
+
+def checked_file(path: str, inputs: Iterable[str]) -> str:
+    """`path`, if a table can be written there that replaces none of the inputs; otherwise a mistake."""
+    if _ending(path) not in WRITERS:
+        raise Mistake(f"--out {path}: a table is written as {', '.join(WRITERS)}, by the ending of the file")
+    if os.path.isdir(path):
+        raise Mistake(f"--out {path} is a folder; name a file in it")
+    parent = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(parent):
+        raise Mistake(f"--out {path}: there is no folder {os.path.dirname(path)}; create it first")
+    if os.path.exists(path) and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
+        raise Mistake(f"--out {path} would replace one of the inputs; give another file")
+    return path
+
+
+def write_table(path: str, answers: Answers) -> None:
+    """Writes the table; the file appears whole or not at all."""
+    text = WRITERS[_ending(path)](answers)
+    write_atomically(text.encode(), os.path.realpath(path))  # a link stays a link
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()

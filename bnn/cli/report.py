@@ -26,7 +26,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Writes one self-contained HTML page that compares runs; those not evaluated yet are, on their test data."""
-    from bnn.cli.evaluating import Wanted, evaluate_run, print_comparisons
+    from bnn.cli.evaluated_runs import Wanted, evaluate_run, print_comparisons
     from bnn.report import comparison, grouped, read_entry, save_pictures, write
     from bnn.train.runs.opening import open_run
 

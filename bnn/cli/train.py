@@ -36,10 +36,9 @@ def train(
 ) -> None:
     """Trains a network with uncertainty: by a recipe file, a preset or flags. Started again, it resumes."""
     from bnn.cli.training.describe import describe, rehearse
-    from bnn.cli.training.summary import lines, summary
+    from bnn.cli.training.run_summary import lines, summary
     from bnn.train.execute import run_recipe
-    from bnn.train.runs.claim import check_free, is_finished
-    from bnn.train.runs.folder import RunFolder
+    from bnn.train.runs.folder import RunFolder, check_free, is_finished
 
     place = device_settings(device)
     run = describe(Flags(None if file is None else os.fspath(file), **flags))

@@ -4,11 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bnn.data.array_sets.arrays import arrays
-    from bnn.data.augment import Augment
+    from bnn.data.array_sets import arrays
     from bnn.data.corruptions.kinds import CORRUPTIONS, GROUPS, corrupt
     from bnn.data.dataset import Data, Part, Preparation, TargetScale
-    from bnn.data.image_folders.folder import folder
+    from bnn.data.image_folders import folder
+    from bnn.data.images import Augment
     from bnn.data.named_sets.load import load, load_part, names
     from bnn.data.ood_sets import ood, strange, synthetic_ood
     from bnn.data.sources import preparation, source
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _LATER = {
     "CORRUPTIONS": "corruptions.kinds",
     "GROUPS": "corruptions.kinds",
-    "Augment": "augment",
+    "Augment": "images",
     "Data": "dataset",
     "Part": "dataset",
     "Preparation": "dataset",
     "TargetScale": "dataset",
-    "arrays": "array_sets.arrays",
+    "arrays": "array_sets",
     "corrupt": "corruptions.kinds",
     "csv": "tables.csv_file",
-    "folder": "image_folders.folder",
+    "folder": "image_folders",
     "load": "named_sets.load",
     "load_part": "named_sets.load",
     "names": "named_sets.load",

@@ -195,7 +195,7 @@ register(
         "name",
         "a named data set",
         "bnn.data.named_sets.load:load",
-        {"images": "bnn.data.scaling:ImageScaling"},
+        {"images": "bnn.data.images:ImageScaling"},
         flags=("validation",),
         complete="bnn.data.named_sets.load:completed",
         path=False,
@@ -218,25 +218,25 @@ register(
     Source(
         "folder",
         "a folder of images",
-        "bnn.data.image_folders.folder:folder",
-        {"folder": "bnn.data.image_folders.folder_preparation:FolderPreparation"},
+        "bnn.data.image_folders:folder",
+        {"folder": "bnn.data.image_files:FolderPreparation"},
         folders=True,
         flags=("image_size", "test", "validation"),
-        complete="bnn.data.image_folders.folder:completed",
+        complete="bnn.data.image_folders:completed",
     )
 )
 register(
     Source(
         "arrays",
         "an .npz file",
-        "bnn.data.array_sets.arrays:arrays",
+        "bnn.data.array_sets:arrays",
         {
-            "array_images": "bnn.data.array_sets.array_preparation:ArrayImages",
-            "arrays": "bnn.data.array_sets.array_preparation:ScaledInputs",
+            "array_images": "bnn.data.array_preparation:ArrayImages",
+            "arrays": "bnn.data.array_preparation:ScaledInputs",
         },
         endings=(".npz",),
         flags=("task", "test", "validation"),
-        complete="bnn.data.array_sets.arrays:completed",
+        complete="bnn.data.array_sets:completed",
         again=False,
     )
 )

@@ -17,8 +17,7 @@ from bnn._conversion.methods import get
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
-from bnn.estimators.networks import convert_, plain_network
-from bnn.estimators.scaling import Floats, Scaling
+from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
 from bnn.nn.base import BayesianLayer
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws, layers_with_sampling, set_sampling_

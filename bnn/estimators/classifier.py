@@ -13,7 +13,7 @@ from bnn import likelihoods
 from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
-from bnn.estimators.scaling import Floats
+from bnn.estimators.networks import Floats
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")

@@ -16,11 +16,11 @@ from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
 from bnn.evaluation.examples import examples, points
-from bnn.evaluation.inputs import Task, likelihood_of, task_of
 from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.result import Evaluation
+from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.temperature import BOUNDS
 from bnn.nn.base import BayesianLayer
 

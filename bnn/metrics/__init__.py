@@ -18,7 +18,7 @@ from bnn.metrics.mixture import mixture_crps, mixture_interval, mixture_nll, sam
 from bnn.metrics.registry import metric
 from bnn.metrics.regression import coverage, crps, gaussian_nll, interval, rmse, sharpness
 from bnn.metrics.selective import AccuracyCoverage, accuracy_coverage, accuracy_coverage_of_hits, aurc, aurc_of_hits
-from bnn.metrics.summary import classification_metrics, detection_metrics, regression_metrics
+from bnn.metrics.suites import classification_metrics, detection_metrics, regression_metrics
 from bnn.metrics.temperature import apply_temperature, nll_after_temperature, temperature_scaling
 
 __all__ = [

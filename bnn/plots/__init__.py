@@ -14,15 +14,12 @@ then every colour is one of `PALETTE`, `INK`, `FAINT` and `SURFACE`. Needs `pip 
 'predicted probability'
 """
 
-from bnn.plots.corruption import corruption_curve
-from bnn.plots.images import pictures
+from bnn.plots.calibration import interval_coverage, predicted_against_true, reliability
+from bnn.plots.curves import accuracy_coverage, corruption_curve, training_curve
 from bnn.plots.ood import roc, score_histogram
-from bnn.plots.regression import interval_coverage, predicted_against_true
-from bnn.plots.reliability import reliability
-from bnn.plots.selective import accuracy_coverage
+from bnn.plots.pictures import pictures
 from bnn.plots.style import FAINT, INK, PALETTE, SURFACE, series, theme
 from bnn.plots.tradeoff import tradeoff
-from bnn.plots.training import training_curve
 
 __all__ = [
     "FAINT",

@@ -8,8 +8,7 @@ import numpy as np
 
 from bnn._common.extras import need
 from bnn.metrics.checks import Floats
-from bnn.plots.axes import column, finite_rows, key, next_series, percent_ticks, share, unit_square
-from bnn.plots.style import PALETTE
+from bnn.plots.style import PALETTE, column, finite_rows, key, next_series, percent_ticks, share, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

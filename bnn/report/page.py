@@ -1,26 +1,49 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one HTML file that needs nothing else, and, as plain data, everything its template lays out."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import torch
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bnn import plots
 from bnn._common.atomic import write_atomically
+from bnn.evaluation import Evaluation
+from bnn.evaluation.pieces import Corrupted
+from bnn.metrics.registry import metrics
+from bnn.report import numbers
+from bnn.report.comparison import Comparison, comparison
 from bnn.report.entry import Entry, grouped
-from bnn.report.summary import Name
-from bnn.report.svg import palette_style
-from bnn.report.view import GroupView, group_view
+from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
+from bnn.report.sections.examples import Strip, strips
+from bnn.report.sections.picture import Picture, slug
+from bnn.report.summary import Name, Sentence, summary
 
 HERE = Path(__file__).parent
 TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
+LARGE, SMALL = (3.5, 2.75), (2.7, 2.3)  # inches: their letters can be read on a phone, and with four side by side
+SECTIONS = {  # id -> title, the question it answers
+    "comparison": ("Comparison", "What does each run achieve, and at what size?"),
+    "calibration": ("Calibration", "Do probabilities mean what they say?"),
+    "ood": ("Out of distribution", "Does the network notice inputs unlike those it was trained on?"),
+    "corruptions": ("Corruptions", "What happens as images get worse?"),
+    "selective": ("Selective prediction", "What is gained by leaving the least sure inputs to somebody else?"),
+    "training": ("Training", "How did training go?"),
+    "tradeoff": ("Size and time", "What does quality cost?"),
+    "examples": ("Most and least certain inputs", "What do sure and unsure look like?"),
+    "reproduce": ("Reproduce", "How is each run made again?"),
+}
 
 
 def write(
@@ -96,3 +119,167 @@ def versions() -> dict[str, str]:
 
 def _own_file(name: str) -> Markup:
     return Markup((HERE / name).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """One picture, or one for each run, with a title and one sentence."""
+
+    id: str
+    title: str
+    how: str
+    drawings: list[tuple[str, Markup]]  # short title, SVG
+
+    @property
+    def alone(self) -> bool:
+        """Whether it holds one picture only."""
+        return len(self.drawings) == 1
+
+
+@dataclass(frozen=True)
+class RecipeView:
+    """How to make a run again."""
+
+    name: str
+    file: str
+    text: str
+    evaluated: str
+    command: str
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A plain table, folded away: first cells are headings."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class SectionView:
+    """One section: its pictures, and tables below them."""
+
+    id: str
+    kind: str
+    title: str
+    question: str
+    figures: list[FigureView] = field(default_factory=list)
+    tables: list[TableView] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """Runs on the same data."""
+
+    id: str
+    title: str
+    comparison: Comparison
+    spans: list[tuple[str, int]]  # headings above several columns, and how many
+    summary: list[Sentence]
+    verdicts: list[tuple[str, str, tuple[str, ...]]]
+    sections: list[SectionView]
+    strips: dict[str, list[Strip]]
+    recipes: list[RecipeView]
+
+
+def group_view(entries: Sequence[Entry], id: str) -> GroupView:
+    """What the page shows about runs on the same data; `id` starts every anchor."""
+    found = comparison(entries)
+    drawn: dict[str, list[FigureView]] = {}
+    with plots.theme():
+        for (section, *_), members in groupby(pictures(entries), _frame):
+            drawn.setdefault(section, []).append(_figure(list(members), len(entries), id))
+    shown: dict[str, list[Strip]] = {}
+    for strip in strips(entries):
+        shown.setdefault(strip.run, []).append(strip)
+    recipes = [_recipe(entry) for entry in entries]
+    tables = {"ood": _detection(entries), "corruptions": _kinds(entries)}
+    there = {"comparison", "reproduce", *drawn, *(["examples"] if shown else [])}
+    sections = [
+        SectionView(f"{id}-{kind}", kind, title, question, drawn.get(kind, []), tables.get(kind, []))
+        for kind, (title, question) in SECTIONS.items()
+        if kind in there
+    ]
+    verdicts = [(one.name, one.evaluation.verdict, one.evaluation.notes) for one in entries]
+    title = f"{found.data} ({found.task})"
+    spans = [(name, len(list(each))) for name, each in groupby(column.group for column in found.columns)]
+    return GroupView(id, title, found, spans, summary(found), verdicts, sections, shown, recipes)
+
+
+def _frame(picture: Picture) -> tuple[str, str, str]:
+    """What pictures in the same frame have in common."""
+    return picture.section, picture.panel, "" if picture.panel else picture.key
+
+
+def _figure(members: Sequence[Picture], runs: int, id: str) -> FigureView:
+    """Pictures that share a frame, or one alone."""
+    first, shared = members[0], len(members) > 1
+    drawings = [(one.short, _drawing(one, runs, f"{id}-{one.key}", SMALL if shared else LARGE)) for one in members]
+    return FigureView(f"{id}-{first.key}", first.panel if shared else first.title, first.how, drawings)
+
+
+def _drawing(picture: Picture, runs: int, id: str, size: tuple[float, float]) -> Markup:
+    facts = f"{picture.title}: {picture.facts}" if picture.facts else picture.title
+    return Markup(inline_svg(figure_of(picture, runs, size), f"{id}-", str(escape(facts))))
+
+
+def _recipe(entry: Entry) -> RecipeView:
+    one = entry.evaluation
+    text = "" if entry.recipe is None else json.dumps(entry.recipe, indent=2, ensure_ascii=False)
+    passes = "one pass" if one.draws == 1 else f"{one.draws} draws"
+    evaluated = f"evaluated with {passes} and seed {one.seed} on {one.inputs:,} inputs"
+    return RecipeView(entry.name, slug(entry.name), text, evaluated, _command(one, slug(entry.name)))
+
+
+def _command(one: Evaluation, file: str) -> str:
+    """What measures the run again."""
+    kinds: dict[str, list[int]] = {}
+    for row in one.corruptions:
+        kinds.setdefault(row.kind, []).append(row.severity)
+    words = [f"bayesianize evaluate runs/{file}", *(f"--ood {shlex.quote(name)}" for name in one.ood)]
+    words += [f"--corruptions {kind}:{','.join(map(str, levels))}" for kind, levels in kinds.items()]
+    if one.draws > 1:
+        words.append(f"--samples {one.draws}")
+    return " ".join([*words, f"--seed {one.seed}"] if one.seed else words)
+
+
+def _detection(entries: Sequence[Entry]) -> list[TableView]:
+    """Every score of every set, with intervals."""
+    measured = metrics("detection")
+    rows = [
+        [entry.name, name, score.replace("_", " ")] + [_interval(found.get(one.name)) for one in measured]
+        for entry in entries
+        for name, one in entry.evaluation.ood.items()
+        for score, found in one.detection.items()
+    ]
+    return [
+        TableView("Every score, with 95 % intervals", ["run", "set", "score", *(one.title for one in measured)], rows)
+    ]
+
+
+def _interval(found: Any) -> str:
+    return "-" if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _kinds(entries: Sequence[Entry]) -> list[TableView]:
+    """Kind by kind, a table for each run."""
+    return [_kinds_of(entry) for entry in entries if entry.evaluation.corruptions]
+
+
+def _kinds_of(entry: Entry) -> TableView:
+    rows = {(row.kind, row.severity): row for row in entry.evaluation.corruptions}
+    kinds = list(dict.fromkeys(kind for kind, _ in rows))
+    severities = sorted({severity for _, severity in rows})
+    task = entry.evaluation.task
+    names = [numbers.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
+    title = f"{entry.name}, kind by kind: {', '.join(names)}"
+    header = ["kind", *(f"severity {severity}" for severity in severities)]
+    cells = [[kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s))) for s in severities)] for kind in kinds]
+    return TableView(title, header, cells)
+
+
+def _corrupted(task: str, row: Corrupted | None) -> str:
+    if row is None:
+        return "-"
+    return " · ".join(numbers.metric_text(task, name, found.value) for name, found in row.metrics.items())

@@ -12,8 +12,7 @@ from torch import nn
 from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import one_by_one
-from bnn._engine.inputs import check_network, number_of_inputs
-from bnn._engine.mode import same_mode_after
+from bnn._engine.inputs import check_network, number_of_inputs, same_mode_after
 from bnn.data.batches import training_inputs
 from bnn.data.forms import to_device
 from bnn.ensemble import Ensemble

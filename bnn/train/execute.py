@@ -24,8 +24,7 @@ from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.recipe import Recipe
-from bnn.train.runs.claim import check_free
-from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder
+from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
 
 BUILD, ALONE, REFRESH = 10, 11, 12  # what a derived seed is for

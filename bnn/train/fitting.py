@@ -17,11 +17,11 @@ from bnn._common.seeds import own_randomness
 from bnn._engine.inputs import check_network
 from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
-from bnn.train.checks import checked
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
 from bnn.train.loop import Loop, Settings
 from bnn.train.monitor import Monitor
+from bnn.train.preflight import checked
 from bnn.train.runs.folder import RunFolder
 from bnn.train.runs.run import Run
 from bnn.train.schedule import Schedule

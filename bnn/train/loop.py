@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, seed_everything
 from bnn._engine.fold import Statistics
-from bnn._engine.mode import same_mode_after
+from bnn._engine.inputs import same_mode_after
 from bnn.data.batches import Batch, Batches, Place
 from bnn.ensemble import Ensemble
 from bnn.files import save
@@ -28,8 +28,7 @@ from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
-from bnn.train.step import Objective, Sampling, sampling_of
-from bnn.train.tally import Tally
+from bnn.train.step import Objective, Sampling, Tally, sampling_of
 
 STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that

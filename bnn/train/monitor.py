@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn._engine.mode import evaluating
+from bnn._engine.inputs import evaluating
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import predictive_nll
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.checks import fitting_targets
-from bnn.train.tally import Tally
+from bnn.train.preflight import fitting_targets
+from bnn.train.step import Tally
 
 BATCH = 500
 

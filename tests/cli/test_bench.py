@@ -18,7 +18,7 @@ from bnn import prediction
 from bnn._common import timing
 from bnn.cli import bench as command
 from bnn.cli.app import run
-from bnn.cli.networks.contestants import USUAL, contestants, known, twins
+from bnn.cli.bench import USUAL, contestants, known, twins
 from bnn.nn.families import inducing
 from bnn.nn.families.fcg import FCG
 from bnn.nn.families.ffg import FFG

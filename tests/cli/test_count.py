@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import bnn
+from bnn.cli import architecture as shapes
+from bnn.cli import counting
 from bnn.cli.app import run
-from bnn.cli.networks import architecture as shapes
-from bnn.cli.networks import counting
-from bnn.cli.networks.architecture import named
-from bnn.cli.networks.counting import readable
+from bnn.cli.architecture import named
+from bnn.cli.counting import readable
 from bnn.data.named_sets.catalogue import IMAGE_SETS
 from bnn.likelihoods import Categorical
 from bnn.nn.nets import CNN, FCN

@@ -13,7 +13,7 @@ from PIL import Image
 
 import bnn
 from bnn.cli.app import run
-from bnn.cli.evaluating import corruptions_of
+from bnn.cli.evaluated_runs import corruptions_of
 from bnn.cli.mistakes import Mistake
 from bnn.evaluation import Evaluation
 from bnn.train import Recipe, load_run, run_recipe

@@ -16,9 +16,9 @@ import bnn
 from bnn.files import FileFormatError
 from bnn.train import Recipe, Run, RunFolder, run_recipe
 from bnn.train.build import build_data
-from bnn.train.runs import validation
+from bnn.train.runs import abstaining
+from bnn.train.runs.abstaining import Validation
 from bnn.train.runs.folder import VALIDATION
-from bnn.train.runs.validation import Validation
 from bnn.train.step import Sampling
 
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False}
@@ -93,7 +93,7 @@ def test_a_plain_network_runs_once(tmp_path: Path) -> None:
 
 def test_many_inputs_are_thinned_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = outcome({"csv": str(flowers(tmp_path)), "target": "kind", "validation": 0.3})
-    monkeypatch.setattr(validation, "MOST", 5)
+    monkeypatch.setattr(abstaining, "MOST", 5)
     write_validation(tmp_path, run, data)
     every = data.validation.subset(torch.tensor([0, 5, 10, 16, 21]))  # of 27
     np.testing.assert_allclose(read_validation(tmp_path).total, predicted(run, every).total, rtol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bnn.data import arrays, preparation
-from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs
+from bnn.data.array_preparation import ArrayImages, ScaledInputs
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(5, 3, (40, 4))

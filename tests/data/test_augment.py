@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad as torch_pad
 
-from bnn.data.augment import Augment
+from bnn.data.images import Augment
 
 
 def generator(seed: int = 0) -> torch.Generator:

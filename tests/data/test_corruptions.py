@@ -17,7 +17,7 @@ import bnn.data.corruptions.kinds as front
 from bnn.data.corruptions import CORRUPTIONS, GROUPS, blur, corrupt
 from bnn.data.corruptions.blur import blur_along, zoomed
 from bnn.data.corruptions.digital import _affine
-from bnn.data.corruptions.streams import Streams
+from bnn.data.corruptions.pixel_noise import Streams
 from bnn.data.corruptions.weather import plasma, textures
 
 FIXED = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # nothing random

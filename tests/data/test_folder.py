@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from bnn.data import Augment, folder, preparation
-from bnn.data.image_folders.folder_preparation import FolderPreparation
-from bnn.data.image_folders.image_files import ImageFileError, check_memory, decode, header, memory_bytes
+from bnn.data.image_files import FolderPreparation, ImageFileError, check_memory, decode, header, memory_bytes
 
 Image = pytest.importorskip("PIL.Image")
 ImageFile = pytest.importorskip("PIL.ImageFile")
@@ -298,11 +297,9 @@ def test_what_will_not_fit_is_refused_before_it_is_read(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path)
-    module = sys.modules["bnn.data.image_folders.image_files"]
+    module = sys.modules["bnn.data.image_files"]
     monkeypatch.setattr(module, "memory_bytes", lambda: 1000)
-    monkeypatch.setattr(
-        sys.modules["bnn.data.image_folders.folder"], "decode", lambda *_: pytest.fail("an image was decoded")
-    )
+    monkeypatch.setattr(sys.modules["bnn.data.image_folders"], "decode", lambda *_: pytest.fail("an image was decoded"))
     with pytest.raises(MemoryError, match=r"20 images of 6 x 5 pixels take .* give a smaller size=, such as size=64"):
         folder(tmp_path)
     monkeypatch.undo()
@@ -314,7 +311,7 @@ def test_what_will_not_fit_is_refused_before_it_is_read(
 def test_a_container_may_have_less_memory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     limit.write_text("5000\n")
-    monkeypatch.setattr(sys.modules["bnn.data.image_folders.image_files"], "CONTAINER", limit)
+    monkeypatch.setattr(sys.modules["bnn.data.image_files"], "CONTAINER", limit)
     assert memory_bytes() == 5000
     limit.write_text("max\n")
     assert (memory_bytes() or 0) > 5000

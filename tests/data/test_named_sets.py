@@ -17,8 +17,8 @@ from made_sets import cifar_bytes, pixels, write_grey, write_idx, write_npz, wri
 
 import bnn.data
 from bnn.data import Augment
+from bnn.data.images import ImageScaling
 from bnn.data.named_sets import catalogue, store
-from bnn.data.scaling import ImageScaling
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import bnn.data
-from bnn.data import scaling
-from bnn.data.scaling import ImageScaling
+from bnn.data import images
+from bnn.data.images import ImageScaling
 
 IMAGES = torch.randint(0, 256, (7, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -34,7 +34,7 @@ def test_the_input_stays_as_it_was() -> None:
 
 
 def test_learned_on_the_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "CHUNK", 3)
+    monkeypatch.setattr(images, "CHUNK", 3)
     values = IMAGES.double() / 255
     one = ImageScaling.learned(IMAGES)
     assert one.mean == pytest.approx(values.mean((0, 2, 3)).tolist(), abs=1e-9)

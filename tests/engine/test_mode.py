@@ -6,7 +6,7 @@ import contextlib
 
 from torch import nn
 
-from bnn._engine.mode import evaluating, same_mode_after
+from bnn._engine.inputs import evaluating, same_mode_after
 
 
 def mixed() -> nn.Sequential:

@@ -19,9 +19,9 @@ import bnn
 from bnn import likelihoods
 from bnn.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, registry
 from bnn.likelihoods.base import predictive_nll
-from bnn.train.checks import fitting_targets
 from bnn.train.monitor import Scores
-from bnn.train.tally import Tally
+from bnn.train.preflight import fitting_targets
+from bnn.train.step import Tally
 
 PACKAGE = pathlib.Path(bnn.__file__).parent
 ALL = likelihoods.names()

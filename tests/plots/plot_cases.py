@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bnn import plots
-from bnn.plots.axes import GUIDE
+from bnn.plots.style import GUIDE
 
 NAN = float("nan")
 RELIABILITY = SimpleNamespace(

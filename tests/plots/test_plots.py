@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from plot_cases import HISTOGRAM, NAN, POINTS, RELIABILITY, ROC, SERIES, Plot, ends, guides, lines, new_axes, ticks
 
 from bnn import plots
-from bnn.plots.reliability import AREA, LEAST
+from bnn.plots.calibration import AREA, LEAST
 
 every_plot = pytest.mark.parametrize("plot", SERIES, ids=[plot.id for plot in SERIES])
 

@@ -15,8 +15,8 @@ from bnn._common.seeds import own_randomness
 from bnn._common.text import nearest
 from bnn._conversion.methods import DEFAULT, METHODS, PLAIN, Method, get
 from bnn.bayesianize import bayesianize_
+from bnn.cli.architecture import named
 from bnn.cli.mistakes import Mistake, one_of
-from bnn.cli.networks.architecture import named
 from bnn.cli.training import defaults, sources
 from bnn.cli.training.flags import Flags
 from bnn.cli.training.overrides import (
@@ -37,7 +37,7 @@ from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
-from bnn.train.checks import checked
+from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
 

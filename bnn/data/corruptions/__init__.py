@@ -5,6 +5,6 @@ place of scikit-image, OpenCV and ImageMagick; each function says where it diffe
 `frost`: it needs photographs, and has a drawn texture instead.
 """
 
-from .kinds import CORRUPTIONS, GROUPS, corrupt
+from bnn.data.corruptions.kinds import CORRUPTIONS, GROUPS, corrupt
 
 __all__ = ["CORRUPTIONS", "GROUPS", "corrupt"]

@@ -7,8 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bnn._common.extras import need
-
-from .streams import Floats, Images, Streams
+from bnn.data.corruptions.pixel_noise import Floats, Images, Streams
 
 DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))  # radius of the disk, sd of its soft edge
 GLASS = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))  # sd of the blur before and after, rounds of shuffling

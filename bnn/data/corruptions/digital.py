@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnn._common.extras import need
-
-from .streams import Floats, Images, Streams
+from bnn.data.corruptions.pixel_noise import Floats, Images, Streams
 
 CONTRAST = (0.75, 0.5, 0.4, 0.3, 0.15)  # factor of the distance from the mean
 ELASTIC = (  # largest displacement, its smoothness, largest displacement of the corners: shares of the image's side

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from bnn._common.text import nearest
-
-from .blur import defocus_blur, glass_blur, motion_blur, zoom_blur
-from .digital import contrast, elastic_transform, jpeg_compression, pixelate
-from .noise import gaussian_noise, impulse_noise, shot_noise
-from .streams import Floats, Images, Streams
-from .weather import brightness, fog, frost, snow
+from bnn.data.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
+from bnn.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate
+from bnn.data.corruptions.pixel_noise import Floats, Images, Streams, gaussian_noise, impulse_noise, shot_noise
+from bnn.data.corruptions.weather import brightness, fog, frost, snow
 
 Corruption = Callable[[Images, int, Streams], Floats]
 

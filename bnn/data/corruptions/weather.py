@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from .blur import blur_along, zoomed
-from .streams import Floats, Images, Streams
+from bnn.data.corruptions.blur import blur_along, zoomed
+from bnn.data.corruptions.pixel_noise import Floats, Images, Streams
 
 SNOW = (  # mean and sd of the flakes, zoom, threshold, radius and sd of their movement, share of the image kept
     (0.1, 0.2, 1.0, 0.6, 8, 3, 0.95),

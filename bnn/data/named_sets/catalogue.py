@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bnn.data.images import ImageScaling
 from bnn.data.named_sets.formats import Stack, read_cifar, read_digits, read_idx, read_npz, read_svhn, read_zip
 from bnn.data.named_sets.store import Form, Remote
-from bnn.data.scaling import ImageScaling
 
 PARTS = ("train", "test")
 

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from bnn._common.checks import check_bool
 from bnn._common.text import nearest
-from bnn.data.augment import Augment
 from bnn.data.dataset import Data, Part
+from bnn.data.images import Augment, ImageScaling
 from bnn.data.named_sets.catalogue import IMAGE_SETS, PARTS, ImageSet
 from bnn.data.named_sets.formats import DIGITS_FILE, Stack, check
 from bnn.data.named_sets.store import find, locate
 from bnn.data.named_sets.uci import UCI_SETS, uci
-from bnn.data.scaling import ImageScaling
 from bnn.data.sources import VALIDATION
 
 COMMON = ("first", "validation", "seed")  # options of every set

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bnn.data.array_sets.arrays import arrays
+from bnn.data.array_sets import arrays
 from bnn.data.dataset import Data
 from bnn.data.named_sets.formats import member, reading
 from bnn.data.named_sets.store import Form, locate

@@ -15,9 +15,8 @@ from bnn._common.errors import ArgumentError
 from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.sources import VALIDATION
 from bnn.data.split import Split, split
-from bnn.data.tables.column_kinds import column_kind, with_numbers
+from bnn.data.tables.column_kinds import column_kind, warn_of_columns, warn_of_shared_rows, with_numbers
 from bnn.data.tables.columns import Column
-from bnn.data.tables.doubts import warn_of_columns, warn_of_shared_rows
 from bnn.data.tables.preparation import Reading, TablePreparation, learned
 from bnn.data.tables.table import Table, is_path
 from bnn.data.tables.target import Target, find_target, with_targets

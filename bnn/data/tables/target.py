@@ -11,8 +11,8 @@ from torch import Tensor
 from bnn._common.errors import ArgumentError
 from bnn._common.text import listed
 from bnn.data.dataset import TASKS, TargetScale, Task
+from bnn.data.tables.column_kinds import refuse_disguised
 from bnn.data.tables.columns import mean_and_sd, numbers_of
-from bnn.data.tables.doubts import refuse_disguised
 from bnn.data.tables.preparation import Reading
 from bnn.data.tables.table import Cell, Table, is_missing, number
 

@@ -12,9 +12,9 @@ import numpy as np
 from torch import Tensor
 
 from bnn._common.text import listed, nearest
-from bnn.data.array_sets.array_files import Array, array_of
+from bnn.data.array_preparation import Array, array_of
 from bnn.data.dataset import Part
-from bnn.data.image_folders.image_files import is_image
+from bnn.data.image_files import is_image
 
 Kind = Literal["folder", "image", "array", "table", "other"]
 NAMES = ("x", "x_test")  # of the inputs in an .npz file

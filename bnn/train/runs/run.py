@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bnn import likelihoods
-from bnn._common.option_error import OptionError, braced, message_of
+from bnn._common.errors import OptionError, braced, message_of
 from bnn._common.progress import progress_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
@@ -20,12 +20,10 @@ from bnn.files import save
 from bnn.train.build import build_data
 from bnn.train.history import History
 from bnn.train.recipe import Recipe
-from bnn.train.runs.abstaining import Rule, above, covering
-from bnn.train.runs.answers import Answers, class_answers, real_answers
+from bnn.train.runs.abstaining import Rule, Validation, above, covering
+from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
 from bnn.train.runs.folder import EVALUATION, NET, RUN, VALIDATION, RunFolder, State
-from bnn.train.runs.inputs import read_inputs
-from bnn.train.runs.options import LEVEL, PredictOptions, draws_of
-from bnn.train.runs.validation import Validation
+from bnn.train.runs.new_inputs import read_inputs
 from bnn.train.step import Sampling
 
 

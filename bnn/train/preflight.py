@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn._engine.mode import evaluating
+from bnn._engine.inputs import evaluating
 from bnn.data.batches import Batches, InMemory
 from bnn.data.dataset import Data, Part, tensors_in
 from bnn.data.forms import to_device

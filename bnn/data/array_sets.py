@@ -13,10 +13,18 @@ from torch import Tensor
 from bnn._common.checks import fraction_of
 from bnn._common.errors import ArgumentError
 from bnn._common.text import listed, nearest
-from bnn.data.array_sets.array_files import Array, array_names, array_of
-from bnn.data.array_sets.array_preparation import ArrayImages, ScaledInputs, channels_first, image_layout, refuse_bad
+from bnn.data.array_preparation import (
+    Array,
+    ArrayImages,
+    ScaledInputs,
+    array_names,
+    array_of,
+    channels_first,
+    image_layout,
+    refuse_bad,
+)
 from bnn.data.dataset import TASKS, Data, Part, TargetScale, Task
-from bnn.data.scaling import ImageScaling
+from bnn.data.images import ImageScaling
 from bnn.data.sources import TEST, VALIDATION
 from bnn.data.split import split
 

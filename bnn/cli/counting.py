@@ -12,9 +12,9 @@ from torch import nn
 from bnn._common.text import nearest
 from bnn._conversion.methods import METHODS, PLAIN, Method
 from bnn.bayesianize import bayesianize_
+from bnn.cli.architecture import Architecture, named
 from bnn.cli.console import print_table
 from bnn.cli.mistakes import Mistake
-from bnn.cli.networks.architecture import Architecture, named
 from bnn.cli.options import NETS
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import layer_types

@@ -10,9 +10,9 @@ from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
 from bnn.metrics.registry import find
+from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
-from bnn.train.runs.validation import predictions
 
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 

@@ -17,7 +17,7 @@ from bnn.data import names
 from bnn.data import ood as named_ood
 from bnn.data.dataset import Data, Part, each
 from bnn.data.forms import as_tensor, gathered
-from bnn.data.image_folders.image_files import ENDINGS, check_memory, decode, files_below
+from bnn.data.image_files import ENDINGS, check_memory, decode, files_below
 from bnn.data.named_sets.load import check_name
 from bnn.data.ood_sets import KINDS as SYNTHETIC
 from bnn.data.ood_sets import synthetic_ood

@@ -17,20 +17,21 @@ from bnn._common.checks import fraction_of
 from bnn._common.errors import ArgumentError
 from bnn._common.extras import need
 from bnn._common.text import listed
-from bnn.data.augment import Augment
 from bnn.data.dataset import Data, Part
-from bnn.data.image_folders.folder_preparation import FolderPreparation, checked_size, shown_size
-from bnn.data.image_folders.image_files import (
+from bnn.data.image_files import (
+    FolderPreparation,
     Header,
     ImageFileError,
     check_memory,
+    checked_size,
     decode,
     files_below,
     header,
     is_image,
     is_quiet,
+    shown_size,
 )
-from bnn.data.scaling import ImageScaling
+from bnn.data.images import Augment, ImageScaling
 from bnn.data.sources import VALIDATION
 from bnn.data.split import split
 

@@ -1,1 +1,0 @@
-"""Networks that `bayesianize count` and `bayesianize bench` build by name."""

@@ -1,1 +1,0 @@
-"""NumPy arrays and tensors as data sets."""
