@@ -36,6 +36,8 @@ class Size(NamedTuple):
     taps: int = 1  # entries of a row that come from one channel
     shared: bool = False  # all draws see the same inputs
     residual: bool = True  # lamda > 0
+    last_taps: int = 1  # kw of a split kernel: W is (d_out kw) x (d_in / kw), and
+    projected: int = 0  # T = X A_c^T is taken at so many positions per input; else at the rows
 
 
 class Prices(NamedTuple):
@@ -64,14 +66,18 @@ CALLS = {
 def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B008
     """The price of drawing a layer's outputs for all draws and inputs."""
     k, n, p, d_out, d_in, m_out, m_in = size[:7]
+    kw, at = size.last_taps, size.projected or p
     inputs = n if size.shared else k * n  # distinct inputs
     thin = prices.multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
-    project = thin * inputs * p * d_in * m_in
-    columns = k * d_out * m_in * (prices.multiply * m_out)
+    project = thin * inputs * at * d_in / kw * m_in
+    columns = k * d_out * kw * m_in * (prices.multiply * m_out)
     if size.residual:
-        columns += k * d_out * m_in * (prices.normal + prices.multiply * m_out)
-    mean = thin * k * n * p * m_in * d_out
-    through_rows = thin * k * n * p * m_out * (m_in + d_out)
+        columns += k * d_out * kw * m_in * (prices.normal + prices.multiply * m_out)
+    mean = thin * k * n * p * kw * m_in * d_out
+    through_rows = thin * k * n * m_out * (at * m_in + p * kw * d_out)
+    if kw > 1:  # neighbours are put side by side
+        mean += prices.entry * inputs * p * kw * m_in
+        through_rows += prices.entry * k * n * p * kw * m_out
     normals = (prices.normal + prices.entry) * k * n * p * d_out
     norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry * (1.0 if size.taps > 1 else 0.2)
     factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)

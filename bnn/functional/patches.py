@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -86,3 +87,10 @@ def patches(
     n = len(out)
     order = [0, *range(2, 2 + n), 1, *range(2 + n, 2 + 2 * n)]
     return windows.permute(order).reshape(len(x), math.prod(out), x.shape[1] * math.prod(kernel))
+
+
+def side_by_side(T: Tensor, taps: int, stride: int, dilation: int) -> Tensor:
+    """The neighbourhoods (..., out, taps * channels) along w of T (..., w, channels), the channel fastest."""
+    out = (T.shape[-2] - dilation * (taps - 1) - 1) // stride + 1
+    ends = [tap * dilation + (out - 1) * stride + 1 for tap in range(taps)]
+    return torch.cat([T[..., tap * dilation : end : stride, :] for tap, end in enumerate(ends)], dim=-1)

@@ -41,6 +41,7 @@ UNIT_DRAWS = 8
 
 PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
+WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
 
 
@@ -77,9 +78,9 @@ class Posterior:
 class DrawnInStages(BayesianLayer):
     """A layer that is drawn in two stages; a family says what its posterior is and what u."""
 
-    options: Any  # with `sampling`
-    z_row: Tensor  # (M_out, d_out)
-    z_col: Tensor  # (M_in, d_in)
+    options: Any  # with `sampling` and `kernel`
+    z_row: Tensor  # (M_out, rows of W)
+    z_col: Tensor  # (M_in, columns of W)
 
     @abstractmethod
     def posterior(self, draw: Draw | None = None) -> Posterior:
@@ -101,6 +102,12 @@ class DrawnInStages(BayesianLayer):
     def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         """The whitened u of every draw, (K, M_out, M_in), from its noise (K, ...)."""
 
+    @property
+    def split(self) -> bool:
+        """Whether W is the split matrix, (d_out kw) x (d_in / kw), of `bnn.functional.kernels`."""
+        kernel: str = self.options.kernel
+        return kernel == "split"
+
     # ---- the stages --------------------------------------------------------------------------------------------------
 
     def sample_u(self, draw: Draw) -> Tensor:
@@ -114,8 +121,8 @@ class DrawnInStages(BayesianLayer):
         return self.u_from(noise, draw, own)
 
     def sample_columns(self, draw: Draw) -> Tensor:
-        """The first stage C of every draw, (K, d_out, M_in)."""
-        small = draw.call.draws * self.d_out * self.z_col.shape[0] * 4 <= COLUMN_BYTES
+        """The first stage C of every draw, (K, rows of W, M_in)."""
+        small = draw.call.draws * self.z_row.shape[1] * self.z_col.shape[0] * 4 <= COLUMN_BYTES
         return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
 
     def _sample_columns(self, draw: Draw) -> Tensor:
@@ -124,7 +131,7 @@ class DrawnInStages(BayesianLayer):
             if not self.noisy(draw):
                 return draws.draw_columns(u, own.row, 0.0, sigma, None)
             assert own.lamda is not None
-            E2 = draw.normals(self, "columns", self.d_out, own.col.A.shape[0], like=own.row.A)
+            E2 = draw.normals(self, "columns", own.row.A.shape[1], own.col.A.shape[0], like=own.row.A)
             return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
 
     def sample_weights(self, draw: Draw) -> Weights:
@@ -134,15 +141,18 @@ class DrawnInStages(BayesianLayer):
         with without_autocast(self.z_row):
             if not self.noisy(draw):
                 W = draws.draw_dense(self.sample_columns(draw), col, 0.0, sigma, None)
-                return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+                return self._from_fast(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
             assert own.lamda is not None
-            E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
+            E1 = draw.normals(self, "weights", own.row.A.shape[1], col.A.shape[1], like=col.A)
             if torch.is_grad_enabled():
-                E2 = draw.normals(self, "columns", self.d_out, col.A.shape[0], like=col.A)
+                E2 = draw.normals(self, "columns", own.row.A.shape[1], col.A.shape[0], like=col.A)
                 W = draws.draw_weights(self.sample_u(draw), own.row, col, own.lamda, sigma, E2, E1)
             else:
                 W = draws.draw_dense(self.sample_columns(draw), col, own.lamda, sigma, E1)
-            return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+            return self._from_fast(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+
+    def _from_fast(self, W: Tensor) -> Weights:
+        return self.from_fast_split(W) if self.split else self.from_fast_order(W)
 
     # ---- outputs -----------------------------------------------------------------------------------------------------
 
@@ -175,35 +185,44 @@ class DrawnInStages(BayesianLayer):
         own = self.posterior(draw)
         T = self._project(x, own)
         if way is Way.PER_ROW:
-            return draws.mean_rows(T, self.sample_columns(draw).to(T.dtype))
-        row, u = own.row, self.sample_u(draw)
-        if T.dtype != u.dtype:
-            row, u = row._replace(A=row.A.to(T.dtype)), u.to(T.dtype)
-        return draws.mean_rows_without_columns(T, u, row, self.prior_sd())
+            return draws.mean_rows(self._seen(T), self._columns_seen(draw).to(T.dtype))
+        A, u, sigma = own.row.A.to(T.dtype), self.sample_u(draw).to(T.dtype), self.prior_sd()
+        S = draws.mean_rows(T, u if sigma == 1 else sigma * u)  # (K, ..., M_out)
+        return self._seen(S) @ (A.mT.reshape(self.d_out, -1).mT if self.split else A)
+
+    def _seen(self, T: Tensor) -> Tensor:
+        """What every row sees of T, (K or 1, N p, M): of a split kernel kw of its positions, (K or 1, N p, kw M)."""
+        return self.side_by_side(T) if self.split else T
+
+    def _columns_seen(self, draw: Draw) -> Tensor:
+        """C (K, d_out, M_in) for what rows see, (K, d_out, kw M_in) of a split kernel: the rows of W are (o, kw)."""
+        C = self.sample_columns(draw)
+        return C.reshape(len(C), self.d_out, -1) if self.split else C
 
     def _project(self, x: Tensor, own: Posterior) -> Tensor:
-        """T = X A_c^T, (K or 1, N p, M_in)."""
+        """T = X A_c^T, (K or 1, N p, M_in); of a split kernel at all positions of t, (K or 1, N, *space, M_in)."""
         if own.projection is None:
             own.projection = self._projection(own.col.A)
         weight, bias = own.projection
         if weight.dtype != x.dtype:
             weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
-        return self.project(x, Weights(weight, bias))
+        return self.project_split(x, Weights(weight, bias)) if self.split else self.project(x, Weights(weight, bias))
 
     def _projection(self, A: Tensor) -> Weights:
+        as_weights = self.split_projection if self.split else self.from_matrix
         if torch.is_grad_enabled():
-            return self.from_matrix(A)
+            return as_weights(A)
         with torch.inference_mode(False), torch.no_grad():  # it may be kept
-            weight, bias = self.from_matrix(A)
+            weight, bias = as_weights(A)
             return Weights(weight if weight.ndim < 4 else self.fast_layout(weight), bias)
 
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
         row, scale = own.row, own.scale(sigma)
-        T, inputs = self._project(x, own), x.shape[1]
-        with_columns = way in (Way.PER_ROW, Way.JOINT)
-        C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
+        T, inputs = self._seen(self._project(x, own)), x.shape[1]
+        with_columns = way in WITH_COLUMNS
+        C_or_u = self._columns_seen(draw) if with_columns else self.sample_u(draw)
         if way in PER_ROW:
             a, b = self._norms(x, T)
         else:
@@ -301,11 +320,13 @@ def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
     inputs = input.shape[1] if rows.batched else 1
     ways = allowed(layer, rows, inputs, draw)
     if known not in ways:
-        (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
+        d_out, d_in, m_out, m_in = layer.d_out, layer.d_in, len(layer.z_row), len(layer.z_col)
         shared = len(input) < draw.count
         size = Size(
             call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
         )
+        if layer.split:
+            size = size._replace(last_taps=rows.last_taps, projected=rows.projected)
         known = cheapest(ways, size) if torch.compiler.is_compiling() else _cheapest(ways, size)
     call.ways[layer] = known
     return known
@@ -318,6 +339,12 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[
     """The ways that keep what `sampling` guarantees, for a call with so many inputs of so many rows."""
     if not layer.noisy(draw):
         return WITHOUT_RESIDUAL  # all ways are the same function of u
+    ways = _guaranteed(layer, rows, inputs, draw)
+    return tuple(way for way in ways if way is Way.DENSE or way in WITH_COLUMNS) if layer.split else ways
+
+
+def _guaranteed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:
+    """The same for a layer with a residual, whatever its kernel."""
     if layer.options.sampling == "weight" or layer.repeats or draw.frozen(layer):
         return (Way.DENSE,)
     if layer.options.sampling == "local":
