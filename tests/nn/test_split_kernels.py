@@ -32,6 +32,7 @@ from bnn.functional.cost import Way
 from bnn.nn.base import Weights
 
 assert offered  # a fixture
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
 
 
 def _case(id: str, plain: type[nn.Module], *args: Any, x: tuple[int, ...], **kwargs: Any) -> LayerType:
@@ -44,8 +45,8 @@ MORE = [  # beside those of all layers: every mode of padding and "same" with a 
     _case("circular", nn.Conv2d, 2, 3, 3, padding=(1, 2), padding_mode="circular", x=(2, 2, 4, 5)),
     _case("reflect", nn.Conv2d, 2, 3, (2, 3), stride=(1, 2), padding=1, padding_mode="reflect", x=(2, 2, 4, 5)),
     _case("replicate", nn.Conv2d, 2, 3, 3, padding=2, dilation=(1, 2), padding_mode="replicate", x=(2, 2, 4, 5)),
-    _case("same", nn.Conv2d, 2, 3, (4, 3), padding="same", dilation=(1, 2), x=(2, 2, 4, 5)),
-    _case("same-even", nn.Conv2d, 2, 3, (3, 4), padding="same", x=(2, 2, 4, 5)),
+    _case("same", nn.Conv2d, 2, 3, (4, 3), padding="same", dilation=2, x=(2, 2, 4, 5)),
+    _case("same-even", nn.Conv2d, 4, 3, (3, 4), padding="same", x=(1, 4, 3, 4)),
     _case("same-reflect", nn.Conv2d, 2, 3, (2, 4), padding="same", padding_mode="reflect", x=(2, 2, 4, 5)),
     _case("same-circular-1d", nn.Conv1d, 2, 3, 4, padding="same", padding_mode="circular", x=(2, 2, 5)),
     _case("stride-1d", nn.Conv1d, 3, 4, 3, stride=2, padding=1, x=(2, 3, 7)),
@@ -57,6 +58,7 @@ ALL = [case for case in ALL if math.prod(case.input_shape)]
 CASES = [case for case in ALL if case.layer().groups == 1]
 GROUPED = [case for case in ALL if case.layer().groups > 1]  # type: ignore[operator]
 SOME = [case for case in CASES if case.id in ("conv1d-same", "stride", "reflect", "conv3d-unbatched")]
+SMOOTH = [case for case in CASES if case.id in ("conv1d", "conv2d", "stride-1d", "same-even")]  # rows are independent
 WAYS = [Way.DENSE, Way.JOINT, Way.PER_ROW]
 every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.value)
 some_cases = pytest.mark.parametrize("case", SOME, ids=ids(SOME))
@@ -135,7 +137,7 @@ def test_channels_last_changes_the_layout_alone(way: Way, bias: bool, lamda: flo
 
 
 @every_way
-@some_cases
+@pytest.mark.parametrize("case", SMOOTH, ids=ids(SMOOTH))
 def test_gradients(case: LayerType, way: Way) -> None:
     """By finite differences, through all parameters and the input, with the noise of named draws."""
     layer, x = split(case), case.input().double().requires_grad_()
@@ -150,7 +152,7 @@ def test_gradients(case: LayerType, way: Way) -> None:
     assert torch.autograd.gradcheck(loss, (x, *values), atol=1e-4, rtol=1e-4, fast_mode=True)
 
 
-def test_ways_without_columns_are_not_on_offer(offered: list[list[Way]]) -> None:  # noqa: F811
+def test_ways_without_columns_are_not_on_offer(offered: list[list[Way]]) -> None:
     x = torch.randn(2, 2, 4, 4)
     for sampling, count in (("local", 3), ("auto", 2), ("weight", 1)):
         net = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh())
@@ -222,7 +224,7 @@ def test_trained_weights_are_kept(case: LayerType) -> None:
     if plain.bias is not None:
         torch.testing.assert_close(layer.bias, plain.bias, rtol=1e-5, atol=1e-6)
     small: Any = bayesian_from_template(plain, "inducing", kernel="split", inducing_rows=2, inducing_cols=2)
-    W = torch.einsum("oib->obi", plain.weight.flatten(2, -2).flatten(1, -2)).reshape(o * kw, -1)
+    W = torch.einsum("oib->obi", plain.weight.reshape(o, -1, kw)).reshape(o * kw, -1)
     if plain.bias is None:
         B, S, Q = torch.linalg.svd(W)
         best = (B[:, :2] * S[:2]) @ Q[:2]
@@ -268,22 +270,20 @@ def test_what_is_stored_says_which(plain: nn.Module, kernels: dict[str, str]) ->
 
 
 def test_an_unknown_kernel_is_refused() -> None:
-    with pytest.raises(ValueError, match="kernel must be one of .*'paper', 'split', 'auto'.*, got 'spilt'"):
+    with pytest.raises(ValueError, match=r"unknown kernel 'spilt'; expected one of \['paper', 'split', 'auto'\]"):
         bnn.bayesianize_(nn.Sequential(nn.Conv2d(2, 3, 3)), "inducing", kernel="spilt")
 
 
 # ---- whole networks --------------------------------------------------------------------------------------------------
 
 
+def plain_network() -> nn.Sequential:
+    second = nn.Conv2d(9, 8, 3, stride=2, padding=1, bias=False)
+    return nn.Sequential(nn.Conv2d(2, 9, 3, padding=1), nn.ReLU(), second, nn.Tanh(), nn.Flatten(), nn.Linear(32, 3))
+
+
 def network(**options: Any) -> nn.Sequential:
-    net = nn.Sequential(
-        nn.Conv2d(2, 9, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(9, 8, 3, stride=2, padding=1, bias=False),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(32, 3),
-    )
+    net = plain_network()
     bnn.bayesianize_(net, "inducing", **({"kernel": "split", "inducing_rows": 4, "inducing_cols": 4} | options))
     set_noise_(net, 0.2)
     return net
@@ -293,14 +293,7 @@ def network(**options: Any) -> nn.Sequential:
 def test_files(kernel: str, tmp_path: pathlib.Path) -> None:
     net, x = network(kernel=kernel), torch.randn(2, 2, 4, 4)
     bnn.save(net, tmp_path / "net.safetensors")
-    other = nn.Sequential(
-        nn.Conv2d(2, 9, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(9, 8, 3, stride=2, padding=1, bias=False),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(32, 3),
-    )
+    other = plain_network()
     bnn.load_(other, tmp_path / "net.safetensors")
     assert [m.options for m in other if hasattr(m, "options")] == [m.options for m in net if hasattr(m, "options")]
     with bnn.frozen_draw(net, 3), bnn.frozen_draw(other, 3):
@@ -332,23 +325,19 @@ def test_a_frozen_draw_is_one_function_with_its_gradient() -> None:
 
 def test_the_mean_is_a_plain_network() -> None:
     net, x = network(), torch.randn(2, 2, 4, 4)
-    plain = nn.Sequential(
-        nn.Conv2d(2, 9, 3, padding=1), nn.ReLU(), nn.Conv2d(9, 8, 3, stride=2, padding=1, bias=False), nn.Tanh()
-    )
-    plain.extend([nn.Flatten(), nn.Linear(32, 3)])
+    plain = plain_network()
     for one, other in zip(plain, net, strict=True):
         if hasattr(other, "options"):
             one.weight.data = other.weight.detach()  # type: ignore[union-attr]
             if one.bias is not None:
                 one.bias.data = other.bias.detach()  # type: ignore[union-attr]
-    prediction = bnn.predict(net, x, samples=0)
-    torch.testing.assert_close(prediction.logits[0] if hasattr(prediction, "logits") else prediction, plain(x))
+    torch.testing.assert_close(bnn.draws(net, x, samples=0)[0], plain(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampling", ["auto", "local"])
 def test_training_reaches_all_parameters(sampling: str) -> None:
     net, x = network(sampling=sampling), torch.randn(3, 2, 4, 4)
-    elbo = bnn.ELBO(net, num_data=3, samples=2)
+    elbo = bnn.ELBO(net, 3, bnn.likelihoods.Categorical(), samples=2)
     elbo(x, torch.tensor([0, 1, 2])).loss.backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None, name
