@@ -229,6 +229,10 @@ class BayesianLayer(Drawing):
         """What every row of the output sees of T (K, N, *space, M): its kw neighbours, (K, N p, kw M)."""
         raise NotImplementedError
 
+    def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
+        """The outputs (K, N p, d_out) of T (K, N, *space, M) with C (K, d_out kw, M); one T or C may serve all K."""
+        raise NotImplementedError
+
     # ---- construction ------------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

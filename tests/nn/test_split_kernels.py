@@ -30,6 +30,7 @@ from bnn._engine.fold import in_one_pass
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Way
 from bnn.nn.base import Weights
+from bnn.nn.layers import split as split_layers
 
 assert offered  # a fixture
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
@@ -112,6 +113,20 @@ def test_lamda_0_is_one_function_however_it_is_drawn(case: LayerType) -> None:
     assert dense.std(0).max() > 0.01
     for way in (*WAYS, Way.PER_ROW_WITHOUT_COLUMNS):
         torch.testing.assert_close(folded_output(layer, x, way), dense, **EXACT)
+
+
+@every_way
+@pytest.mark.parametrize("case", CASES, ids=ids(CASES))
+def test_convolutions_and_products_of_matrices_agree(
+    case: LayerType, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 1 x kw convolution of K draws, with inputs of their own, is either."""
+    layer, x = inducing(case, kernel="split"), torch.randn(3, *case.input_shape).double()
+    outputs = []
+    for limit in (0, 2**30):
+        monkeypatch.setattr(split_layers, "SMALL_PRODUCT", limit)
+        outputs.append(in_one_pass(layer, x, forced_draw(layer, way, 3), dims=0))
+    torch.testing.assert_close(*outputs, **EXACT)
 
 
 @every_way

@@ -54,6 +54,7 @@ class Posterior:
         self.spread = spread  # of q(U): what its samples and its KL need beside the mean
         self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
         self._joined: Tensor | None = None
+        self._back: Tensor | None = None
         self._lamda: float | None = None
 
     def joined(self) -> Tensor:
@@ -61,6 +62,12 @@ class Posterior:
         if self._joined is None or torch.is_grad_enabled():
             self._joined = torch.cat([self.row.A, self.row.R], dim=1)
         return self._joined
+
+    def back(self) -> Tensor:
+        """A_r^T (rows of W, M_out), in its own order in memory."""
+        if self._back is None or torch.is_grad_enabled():
+            self._back = self.row.A.mT.contiguous()
+        return self._back
 
     def scale(self, sigma: float) -> Tensor | float:
         """lamda sigma; a number where no gradient flows to lamda, which saves operations."""
@@ -185,19 +192,14 @@ class DrawnInStages(BayesianLayer):
         own = self.posterior(draw)
         T = self._project(x, own)
         if way is Way.PER_ROW:
-            return draws.mean_rows(self._seen(T), self._columns_seen(draw).to(T.dtype))
-        A, u, sigma = own.row.A.to(T.dtype), self.sample_u(draw).to(T.dtype), self.prior_sd()
+            return self._through(T, self.sample_columns(draw).to(T.dtype))
+        u, sigma = self.sample_u(draw).to(T.dtype), self.prior_sd()
         S = draws.mean_rows(T, u if sigma == 1 else sigma * u)  # (K, ..., M_out)
-        return self._seen(S) @ (A.mT.reshape(self.d_out, -1).mT if self.split else A)
+        return self.from_neighbours(S, own.back().to(T.dtype)[None]) if self.split else S @ own.row.A.to(T.dtype)
 
-    def _seen(self, T: Tensor) -> Tensor:
-        """What every row sees of T, (K or 1, N p, M): of a split kernel kw of its positions, (K or 1, N p, kw M)."""
-        return self.side_by_side(T) if self.split else T
-
-    def _columns_seen(self, draw: Draw) -> Tensor:
-        """C (K, d_out, M_in) for what rows see, (K, d_out, kw M_in) of a split kernel: the rows of W are (o, kw)."""
-        C = self.sample_columns(draw)
-        return C.reshape(len(C), self.d_out, -1) if self.split else C
+    def _through(self, T: Tensor, C: Tensor) -> Tensor:
+        """T C^T, (K, N p, d_out); of a split kernel the sum over the kw neighbours that a row sees."""
+        return self.from_neighbours(T, C) if self.split else draws.mean_rows(T, C)
 
     def _project(self, x: Tensor, own: Posterior) -> Tensor:
         """T = X A_c^T, (K or 1, N p, M_in); of a split kernel at all positions of t, (K or 1, N, *space, M_in)."""
@@ -220,28 +222,35 @@ class DrawnInStages(BayesianLayer):
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
         row, scale = own.row, own.scale(sigma)
-        T, inputs = self._seen(self._project(x, own)), x.shape[1]
+        T, inputs = self._project(x, own), x.shape[1]
         with_columns = way in WITH_COLUMNS
-        C_or_u = self._columns_seen(draw) if with_columns else self.sample_u(draw)
+        C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
+        if self.split:
+            whole, T = self.from_neighbours(T, C_or_u), self.side_by_side(T)
         if way in PER_ROW:
             a, b = self._norms(x, T)
         else:
             T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
             L, L_T = self._roots(x, T, with_columns)
+            whole = whole.unflatten(1, T.shape[1:3]) if self.split else T
+
+        def mean(part: slice) -> Tensor:
+            """T C^T of some inputs."""
+            return whole[:, part] if self.split else draws.mean_rows(T[:, part], C_or_u)
 
         def some(part: slice, noise: Callable[[str, int], Tensor]) -> Tensor:
             """The outputs of some inputs, with noise of their own."""
             t, wide = T[:, part], self.d_out
             match way:
                 case Way.PER_ROW:
-                    return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
+                    return draws.per_row_around(mean(part), b[:, part], scale, noise("n", wide))
                 case Way.PER_ROW_WITHOUT_COLUMNS:
                     both = noise("n", wide + row.A.shape[0])
                     return draws.per_row_without_columns(
                         t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both, own.joined()
                     )
                 case Way.JOINT:
-                    return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
+                    return draws.joint_around(mean(part), L[:, part], scale, noise("N1", wide))
             pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
             assert L_T is not None
             return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)

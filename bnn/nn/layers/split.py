@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bnn.functional import kernels
+from bnn.functional.draws import mean_rows
 from bnn.functional.patches import Pad, side_by_side
 from bnn.nn.base import Weights
 from bnn.nn.layers.output_first import OutputFirst
 
+SMALL_PRODUCT = 2**23  # multiplies of a draw: up to which one product of K matrices is faster than K convolutions
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}  # by the dimensions of space
 
 
@@ -67,3 +70,22 @@ class SplitKernel(OutputFirst):
 
     def side_by_side(self, T: Tensor) -> Tensor:
         return side_by_side(T, self.kernel_size[-1], self.stride[-1], self.dilation[-1]).flatten(1, -2)
+
+    def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
+        n, space = T.shape[1], len(self.kernel_size)
+        if len(T) == len(C) > 1 and math.prod(T.shape[1:]) * C.shape[1] <= SMALL_PRODUCT:
+            return mean_rows(self.side_by_side(T), C.reshape(len(C), self.d_out, -1))
+        flat = C.reshape(len(C), self.d_out, *[1] * (space - 1), self.kernel_size[-1], -1).movedim(-1, 2)
+        stride, dilation = (*[1] * (space - 1), self.stride[-1]), (*[1] * (space - 1), self.dilation[-1])
+
+        def run(T: Tensor, kernel: Tensor) -> Tensor:
+            """(N, p, d_out) or, for K kernels together, (N, p, K d_out)."""
+            output = CONVOLUTIONS[space](T.movedim(-1, 1), kernel, None, stride, 0, dilation)
+            return output.flatten(2).mT
+
+        if len(C) == 1:  # all draws have the same kernel
+            return run(T.flatten(0, 1), flat[0]).reshape(len(T), -1, self.d_out)
+        if len(T) == 1:  # all draws see the same
+            return run(T[0], flat.flatten(0, 1)).flatten(0, 1).unflatten(-1, (len(C), -1)).movedim(1, 0)
+        outputs = [run(t, kernel) for t, kernel in zip(T, flat, strict=True)]
+        return torch.stack(outputs).reshape(len(C), n * outputs[0].shape[1], self.d_out)
