@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -89,8 +88,8 @@ def patches(
     return windows.permute(order).reshape(len(x), math.prod(out), x.shape[1] * math.prod(kernel))
 
 
-def side_by_side(T: Tensor, taps: int, stride: int, dilation: int) -> Tensor:
-    """The neighbourhoods (..., out, taps * channels) along w of T (..., w, channels), the channel fastest."""
+def neighbours(T: Tensor, taps: int, stride: int, dilation: int) -> list[Tensor]:
+    """What each tap of a kernel of one dimension sees of T (..., w, channels): views (..., out, channels)."""
     out = (T.shape[-2] - dilation * (taps - 1) - 1) // stride + 1
-    ends = [tap * dilation + (out - 1) * stride + 1 for tap in range(taps)]
-    return torch.cat([T[..., tap * dilation : end : stride, :] for tap, end in enumerate(ends)], dim=-1)
+    starts = [tap * dilation for tap in range(taps)]
+    return [T[..., start : start + (out - 1) * stride + 1 : stride, :] for start in starts]

@@ -222,11 +222,15 @@ class BayesianLayer(Drawing):
         raise NotImplementedError
 
     def project_split(self, input: Tensor, A: Weights) -> Tensor:
-        """t at all positions, padding included, (K, N, *space, M), the bias's input included."""
+        """t at all positions (K, N, *space, M), the bias's input included; a padding of zeros in w may be missing."""
         raise NotImplementedError
 
     def side_by_side(self, T: Tensor) -> Tensor:
         """What every row of the output sees of T (K, N, *space, M): its kw neighbours, (K, N p, kw M)."""
+        raise NotImplementedError
+
+    def sum_of_taps(self, V: Tensor) -> Tensor:
+        """The outputs (K, N, p, d_out) from V = T C^T at all positions, (K, N, *space, d_out kw)."""
         raise NotImplementedError
 
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:

@@ -221,24 +221,27 @@ class DrawnInStages(BayesianLayer):
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
-        row, scale = own.row, own.scale(sigma)
+        row, scale, whole = own.row, own.scale(sigma), None
         T, inputs = self._project(x, own), x.shape[1]
         with_columns = way in WITH_COLUMNS
         C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
+        at = T.shape[2:-1]  # the positions of t of a split kernel
         if self.split:
-            whole, T = self.from_neighbours(T, C_or_u), self.side_by_side(T)
+            t_all, T = T, self.side_by_side(T)
+            whole = self.from_neighbours(t_all, C_or_u) if with_columns else None
         if way in PER_ROW:
             a, b = self._norms(x, T)
         else:
             T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
-            L, L_T = self._roots(x, T, with_columns)
-            whole = whole.unflatten(1, T.shape[1:3]) if self.split else T
+            if self.split:
+                t_all, whole = t_all.flatten(2, -2), None if whole is None else whole.unflatten(1, T.shape[1:3])
+            L, L_T = self._roots(x, T, None if with_columns else t_all if self.split else T)
 
         def mean(part: slice) -> Tensor:
             """T C^T of some inputs."""
-            return whole[:, part] if self.split else draws.mean_rows(T[:, part], C_or_u)
+            return draws.mean_rows(T[:, part], C_or_u) if whole is None else whole[:, part]
 
-        def some(part: slice, noise: Callable[[str, int], Tensor]) -> Tensor:
+        def some(part: slice, noise: Callable[..., Tensor]) -> Tensor:
             """The outputs of some inputs, with noise of their own."""
             t, wide = T[:, part], self.d_out
             match way:
@@ -251,14 +254,18 @@ class DrawnInStages(BayesianLayer):
                     )
                 case Way.JOINT:
                     return draws.joint_around(mean(part), L[:, part], scale, noise("N1", wide))
-            pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
             assert L_T is not None
+            if self.split:
+                N2 = noise("N2", row.A.shape[1], t_all.shape[2])
+                V = draws.columns_on_rows(t_all[:, part], C_or_u, row, L_T[:, part], scale, sigma, N2)
+                return draws.joint_around(self.sum_of_taps(V.unflatten(2, at)), L[:, part], scale, noise("N1", wide))
+            pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
             return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
 
         return self._in_units(some, T, inputs, draw)
 
     def _in_units(
-        self, some: Callable[[slice, Callable[[str, int], Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
+        self, some: Callable[[slice, Callable[..., Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
     ) -> Tensor:
         """`some` of all inputs, (K, N p, d_out); without gradients a unit at a time, so that noise stays in caches.
 
@@ -270,16 +277,20 @@ class DrawnInStages(BayesianLayer):
         each = p if len(space) == 1 else 1  # entries of dimension 1 for each input
         unit = max(1, UNIT_BYTES // max(1, UNIT_DRAWS * p * self.d_out * T.element_size()))
 
-        def noise_of(number: int, n: int) -> Callable[[str, int], Tensor]:
-            shape = (n * each, *space[1:])
-            return lambda name, width: draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
+        def noise_of(number: int, n: int) -> Callable[..., Tensor]:
+            def noise(name: str, width: int, rows: int = 0) -> Tensor:
+                """Normals (K, n p, width) or (K, n, p, width); with `rows` in the place of p."""
+                shape = (n, rows) if rows else (n * each, *space[1:])
+                return draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
+
+            return noise
 
         if inputs <= unit:
             return some(slice(None), noise_of(0, inputs)).flatten(1, -2)
         starts = range(0, inputs, unit)
         makers = [noise_of(number, min(unit, inputs - start)) for number, start in enumerate(starts)]
         if torch.is_grad_enabled():
-            noise = lambda name, width: torch.cat([make(name, width) for make in makers], dim=1)  # noqa: E731
+            noise = lambda *asked: torch.cat([make(*asked) for make in makers], dim=1)  # noqa: E731
             return some(slice(None), noise).flatten(1, -2)
         whole = T.new_empty(draw.count, *space, self.d_out)
         for start, make in zip(starts, makers, strict=True):
@@ -300,15 +311,16 @@ class DrawnInStages(BayesianLayer):
         rest = squares - squared_norm(T / size[..., None])
         return size * safe_sqrt(squares), size * safe_sqrt(rest)
 
-    def _roots(self, x: Tensor, T: Tensor, with_columns: bool) -> tuple[Tensor, Tensor | None]:
-        """L and, without columns, L_T: roots of X X^T - T T^T and T T^T, (K or 1, N, p, p)."""
+    def _roots(self, x: Tensor, T: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Roots L of X X^T - T T^T, (K or 1, N, p, p), and L_T of t t^T for t = `at` (K or 1, N, q, M_in), if any."""
         gram, t, size = self.gram(x), T, None
         if not fits(gram.diagonal(dim1=-2, dim2=-1)):
             size = largest(x, least=float(self.has_bias))
             gram, t = self.gram(x / over(size, x.ndim), one=1 / size), T / over(size, T.ndim)
+            at = None if at is None else at / over(size, at.ndim)
         flat = t.flatten(0, 1)
         L = residual_cholesky(gram.flatten(0, 1), flat).reshape(gram.shape)
-        L_T = None if with_columns else semidefinite_cholesky(flat @ flat.mT).reshape(gram.shape)
+        L_T = None if at is None else semidefinite_cholesky(at @ at.mT)
         if size is None:
             return L, L_T
         return L * over(size, 4), None if L_T is None else L_T * over(size, 4)
@@ -349,7 +361,7 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[
     if not layer.noisy(draw):
         return WITHOUT_RESIDUAL  # all ways are the same function of u
     ways = _guaranteed(layer, rows, inputs, draw)
-    return tuple(way for way in ways if way is Way.DENSE or way in WITH_COLUMNS) if layer.split else ways
+    return tuple(way for way in ways if way is not Way.PER_ROW_WITHOUT_COLUMNS) if layer.split else ways
 
 
 def _guaranteed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:

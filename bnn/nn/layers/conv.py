@@ -27,7 +27,6 @@ class Convolution(SplitKernel):
 
     in_channels: int
     groups: int
-    padding_mode: Any
     _reversed_padding_repeated_twice: list[int]
 
     def run(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

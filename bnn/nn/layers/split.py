@@ -7,7 +7,9 @@ there is a bias (the last column a_c of A_c), y = conv_{1 x kw}(t; C): a row of 
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from bnn.functional import kernels
 from bnn.functional.draws import mean_rows
-from bnn.functional.patches import Pad, side_by_side
+from bnn.functional.patches import Pad, neighbours
 from bnn.nn.base import Weights
 from bnn.nn.layers.output_first import OutputFirst
 
@@ -31,6 +33,11 @@ class SplitKernel(OutputFirst):
     kernel_size: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
+    padding_mode: Any
+
+    def _padding(self) -> list[Pad]:
+        """Padding before and after, for each dimension of space."""
+        raise NotImplementedError
 
     def _padded(self, input: Tensor) -> tuple[Tensor, list[Pad]]:
         """The input, padded where the mode of padding is not zeros, and what is left to pad with zeros."""
@@ -64,23 +71,41 @@ class SplitKernel(OutputFirst):
         stride, dilation = (*self.stride[:-1], 1), (*self.dilation[:-1], 1)
         run = CONVOLUTIONS[len(stride)]
         T = run(x, A.weight, None, stride, before, dilation).movedim(1, -1)
-        T = F.pad(T, (0, 0, *last)) if any(last) else T
-        T = T if A.bias is None else T + A.bias
+        if A.bias is not None:  # which is there in the padding, too
+            T = (F.pad(T, (0, 0, *last)) if any(last) else T) + A.bias
         return T.unflatten(0, input.shape[:2])
 
+    def _left_to_pad(self) -> Pad:
+        """What zeros are missing in w: padding in other modes, and with a bias, is part of T."""
+        return (0, 0) if self.has_bias or self.padding_mode != "zeros" else self._padding()[-1]
+
+    def _with_zeros(self, T: Tensor) -> Tensor:
+        """T (..., w, M) with all its padding."""
+        missing = self._left_to_pad()
+        return F.pad(T, (0, 0, *missing)) if any(missing) else T
+
     def side_by_side(self, T: Tensor) -> Tensor:
-        return side_by_side(T, self.kernel_size[-1], self.stride[-1], self.dilation[-1]).flatten(1, -2)
+        taps = neighbours(self._with_zeros(T), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return torch.cat(taps, dim=-1).flatten(1, -2)
+
+    def sum_of_taps(self, V: Tensor) -> Tensor:
+        taps = neighbours(self._with_zeros(V), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return functools.reduce(torch.add, [own[..., tap :: len(taps)] for tap, own in enumerate(taps)]).flatten(2, -2)
 
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
         n, space = T.shape[1], len(self.kernel_size)
         if len(T) == len(C) > 1 and math.prod(T.shape[1:]) * C.shape[1] <= SMALL_PRODUCT:
             return mean_rows(self.side_by_side(T), C.reshape(len(C), self.d_out, -1))
+        before, after = self._left_to_pad()
+        if before != after:
+            T, before = self._with_zeros(T), 0
         flat = C.reshape(len(C), self.d_out, *[1] * (space - 1), self.kernel_size[-1], -1).movedim(-1, 2)
-        stride, dilation = (*[1] * (space - 1), self.stride[-1]), (*[1] * (space - 1), self.dilation[-1])
+        ones, padding = [1] * (space - 1), (*[0] * (space - 1), before)
+        stride, dilation = (*ones, self.stride[-1]), (*ones, self.dilation[-1])
 
         def run(T: Tensor, kernel: Tensor) -> Tensor:
             """(N, p, d_out) or, for K kernels together, (N, p, K d_out)."""
-            output = CONVOLUTIONS[space](T.movedim(-1, 1), kernel, None, stride, 0, dilation)
+            output = CONVOLUTIONS[space](T.movedim(-1, 1), kernel, None, stride, padding, dilation)
             return output.flatten(2).mT
 
         if len(C) == 1:  # all draws have the same kernel
