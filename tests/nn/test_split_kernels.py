@@ -29,6 +29,7 @@ import bnn
 from bnn._engine.fold import in_one_pass
 from bnn.bayesianize import bayesian_from_template
 from bnn.functional.cost import Way
+from bnn.functional.kernels import matrix_shape
 from bnn.nn.base import Weights
 from bnn.nn.layers import split as split_layers
 
@@ -292,6 +293,19 @@ def test_what_is_stored_says_which(plain: nn.Module, kernels: dict[str, str]) ->
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown kernel 'spilt'; expected one of \['paper', 'split', 'auto'\]"):
         bnn.bayesianize_(nn.Sequential(nn.Conv2d(2, 3, 3)), "inducing", kernel="spilt")
+
+
+def test_a_methods_sizes_are_at_most_the_rank_of_the_split_matrix() -> None:
+    """(48 x 10) instead of (16 x 28); the prior follows from the layer's own inputs."""
+    plain = nn.Conv2d(3, 16, 3)
+    made: Any = bayesian_from_template(plain, "ffg-u", kernel="split")
+    assert (made.z_row.shape, made.z_col.shape) == ((10, 48), (10, 10))
+    assert made.options.prior_sd == 1.0
+    wide: Any = bayesian_from_template(nn.Conv2d(16, 16, 3), "ffg-u", kernel="split")
+    assert wide.z_row.shape == (16, 48)
+    assert wide.prior_sd() == pytest.approx(8 / math.sqrt(145))
+    rows, cols = matrix_shape((16, 16, 3, 3), True, "split")
+    assert bnn.methods()["ffg-u"].parameters(rows, cols) == bnn.parameter_count(wide)
 
 
 # ---- whole networks --------------------------------------------------------------------------------------------------
