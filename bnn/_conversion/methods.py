@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bnn._common.text import nearest
-from bnn.functional.kernels import matrix_shape
 
 PLAIN = "deterministic"
 NARROW = 64  # inputs of a layer; the prior sd of 8 / sqrt(d_in) would be above 1 below
@@ -211,6 +210,7 @@ def layer_shape(layer: Any, family: str) -> tuple[int, int]:
 
 def full_rank(layer: Any, kernel: str = "paper") -> int:
     """The smaller side of the matrix that inducing weights make of a plain torch layer with this `kernel`."""
+    from bnn.functional.kernels import matrix_shape
     from bnn.nn.base import plain_weights
 
     weight, bias = plain_weights(layer)
