@@ -67,6 +67,31 @@ def variant(plain: nn.Module, label: str, m: int = 64) -> nn.Module:
     raise ValueError(f"unknown label {label!r}; expected one of ['auto', 'ffg', 'lamda=0', 'local', 'weight']")
 
 
+def split(plain: nn.Module, label: str, m: int = 64) -> nn.Module:
+    """`variant` with split kernels where they pay (`kernel="auto"`), of at most as many parameters."""
+    options: dict[str, Any] = {"max_lamda": 0} if label == "lamda=0" else {"sampling": label, **LAMDA}
+    limit = bnn.parameter_count(converted(plain, m=m, init="paper", **options))
+
+    def of(side: int, init: str) -> nn.Module:
+        net = copy.deepcopy(plain)
+        names = [name for name, layer in net.named_modules() if isinstance(layer, nn.Conv2d) and _pays(layer)]
+        sizes = {"inducing_rows": m, "inducing_cols": m}
+        entries = {name: {"inference": "inducing", "inducing_rows": side, "inducing_cols": side} for name in names}
+        inference: Any = {net: {"inference": "inducing", **sizes}, **entries}
+        bnn.bayesianize_(net, inference, kernel="auto", init=init, **options)
+        return net.eval()
+
+    side = m
+    while bnn.parameter_count(of(side + 1, "paper")) <= limit:
+        side += 1
+    return of(side, "weights")
+
+
+def _pays(layer: nn.Conv2d) -> bool:
+    c_out, c_in, kh, kw = layer.weight.shape
+    return kw > 1 and c_out < c_in * kh
+
+
 def passes(net: nn.Module, x: Tensor, k: int) -> None:
     """K passes in a Python loop; of a converted network, K draws."""
     with torch.no_grad():

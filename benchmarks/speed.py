@@ -1,11 +1,12 @@
 """K posterior draws against K passes of the plain network, and against the paper's way, in one interleaved run.
 
-    python benchmarks/speed.py [--parts dense predict train] [--nets resnet18 resnet50] [--batches 1 8 32 64]
+    python benchmarks/speed.py [--parts dense predict train split] [--nets resnet18 resnet50] [--batches 1 8 32 64]
                                [--rounds 5] [--threads 2] [--device cpu] [--out FILE]
 
 Every figure is a ratio of medians over rounds in which all contestants take turns. The paper's way is `weight` in a
 Python loop that builds every W for every draw and factorises anew each time. The run stops with an error unless the
-standard deviation of the logits under `auto` agrees with that under `weight` within 5 %.
+standard deviation of the logits under `auto` agrees with that under `weight` within 5 %. The part `split` is different:
+its ratios are split kernels (`kernel="auto"`) to the paper's matrix at equal parameters.
 
 A whole run writes benchmarks/results/speed.json; a choice of parts, networks or batches is written only with --out.
 """
@@ -30,6 +31,7 @@ from contestants import (
     passes,
     plain_step,
     resnet,
+    split,
     training_step,
     variant,
     warmed,
@@ -37,7 +39,7 @@ from contestants import (
 
 import bnn
 
-PARTS = ("dense", "predict", "train")
+PARTS = ("dense", "predict", "train", "split")
 NETS = ("resnet18", "resnet50")
 CALLS = ((1, 20), (8, 8), (64, 4))  # (batch, K)
 DENSE_CALLS = ((1, 16), (32, 8))
@@ -45,6 +47,7 @@ STEPS = (("resnet18", 32), ("resnet18", 64), ("resnet50", 64))  # (network, batc
 BATCHES = (1, 8, 32, 64)  # all that occur above
 PREDICTING = ("lamda=0", "auto", "local", "ffg")
 TRAINING = ("lamda=0", "local", "auto")
+SPLIT = ("lamda=0", "auto", "local")
 BARS = {  # of the time of K deterministic passes, at CALLS
     ("resnet18", "lamda=0"): (0.40, 0.50, 0.60),
     ("resnet50", "lamda=0"): (0.40, 0.52, 0.62),
@@ -86,6 +89,24 @@ def bench_prediction(name: str, calls: list[tuple[int, int]], rounds: int, devic
         bars = {label: BARS[name, label][place] for label in ratios if (name, label) in BARS}
         rows.append({"net": name, "batch": batch, "draws": k, "seconds": seconds, "ratios": ratios, "bars": bars})
         report(f"predict, {name}, batch {batch}, K={k}", ratios, bars)
+    return rows
+
+
+def bench_split(name: str, calls: list[tuple[int, int]], rounds: int, device: torch.device) -> list[dict[str, Any]]:
+    """Split kernels against the paper's matrix, of as many parameters: ratios of the times of `predict`."""
+    plain = warmed(resnet(name, device), IMAGE, device)
+    pairs = {label: (variant(plain, label), split(plain, label)) for label in SPLIT}
+    rows = []
+    for batch, k in calls:
+        x = torch.randn(batch, *IMAGE, device=device)
+        contestants: dict[str, Callable[[], Any]] = {}
+        for label, nets in pairs.items():
+            for kernel, net in zip(("paper", "split"), nets, strict=True):
+                contestants[f"{label}, {kernel}"] = lambda net=net: bnn.predict(net, x, samples=k)  # noqa: B023
+        seconds = medians(contestants, rounds, device)
+        ratios = {label: seconds[f"{label}, split"] / seconds[f"{label}, paper"] for label in SPLIT}
+        rows.append({"net": name, "batch": batch, "draws": k, "seconds": seconds, "ratios": ratios, "bars": {}})
+        report(f"split / paper's matrix, {name}, batch {batch}, K={k}", ratios, {})
     return rows
 
 
@@ -138,7 +159,8 @@ def main() -> None:
     calls = [call for call in CALLS if call[0] in args.batches and "predict" in args.parts]
     dense_calls = [call for call in DENSE_CALLS if call[0] in args.batches and "dense" in args.parts]
     steps = [(net, n) for net, n in STEPS if net in args.nets and n in args.batches and "train" in args.parts]
-    if not (calls or dense_calls or steps):
+    split_calls = [call for call in CALLS if call[0] in args.batches and "split" in args.parts]
+    if not (calls or dense_calls or steps or split_calls):
         sys.exit("nothing to time: no row of these parts and networks has one of these batches")
     print("times relative to K deterministic passes of the same network, medians of interleaved rounds")
     result = heading(args, device)
@@ -148,6 +170,8 @@ def main() -> None:
         result["predict"] = [row for name in args.nets for row in bench_prediction(name, calls, args.rounds, device)]
     if steps:
         result["train"] = [bench_training(name, batch, args.rounds, device) for name, batch in steps]
+    if split_calls:
+        result["split"] = [row for name in args.nets for row in bench_split(name, split_calls, args.rounds, device)]
     whole = (set(args.parts), set(args.nets), set(args.batches)) == (set(PARTS), set(NETS), set(BATCHES))
     write(result, args.out, default="speed.json", complete=whole)
 

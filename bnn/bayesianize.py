@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
-from bnn._conversion.methods import layer_shape, method_of, unknown
+from bnn._conversion.methods import full_rank, layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
@@ -110,7 +110,10 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
     """
     method = method_of(inference)
     target = pairing(inference if method is None else method.family, type(layer))
-    own = {} if method is None else method.layer_options(*layer_shape(layer, method.family), options)
+    own: dict[str, Any] = {}
+    if method is not None:
+        rank = full_rank(layer, options.get("kernel", "paper"))
+        own = method.layer_options(*layer_shape(layer, method.family), options, rank)
     parsed = target.options_type.parse(target.family, own | options)
     check_real(layer)
     start = checked_start(layer, target.start(plain_weights(layer), parsed), target.family)
@@ -163,7 +166,8 @@ def _plan(
         known = target.options_type.names()
         chosen = {k: v for k, v in defaults.items() if k in known} | options
         if method is not None:
-            chosen |= method.layer_options(*layer_shape(layer, family), chosen)
+            rank = full_rank(layer, chosen.get("kernel", "paper"))
+            chosen |= method.layer_options(*layer_shape(layer, family), chosen, rank)
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
             check_real(layer)

@@ -31,7 +31,8 @@ class Method:
         about: what it is.
         when: when to choose it.
         formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), the inducing matrix U
-            (M_out x M_in) and K members or networks. Sums of products, powers, quotients without remainder.
+            (M_out x M_in) and K members or networks. Sums of products, powers, quotients without remainder. For
+            inducing weights W is as `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
         family: for `bnn.bayesianize_`, or "deterministic".
         options: of the family.
         size: each side of U, at most (see `layer_options`); None for methods without.
@@ -68,18 +69,23 @@ class Method:
         """The learning rate for so many inputs, of a network that is `trained` already or not."""
         return (self.lr if trained else self.scratch_lr) * (SLOWER if inputs > FEW else 1.0)
 
-    def layer_options(self, d_out: int, d_in: int, given: Collection[str] = ()) -> dict[str, Any]:
+    def layer_options(
+        self, d_out: int, d_in: int, given: Collection[str] = (), rank: int | None = None
+    ) -> dict[str, Any]:
         """The options for a layer with the matrix W (d_out x d_in), apart from those that somebody gives.
 
         A side of U is at most the smaller side of W, since the mean of W has no larger rank than that; so small layers
         hardly take more parameters than they had. Narrow layers have a prior sd of 1 (see `PRIOR`).
+
+        Args:
+            rank: the smaller side of W where a kernel is split, see `full_rank`; else that of d_out and d_in.
 
         >>> METHODS["ffg-u"].layer_options(10, 129, given=["max_sd_u", "prior_sd"])["inducing_cols"]
         10
         """
         own = dict(self.options)
         if self.size is not None:
-            side = min(self.size, d_out, d_in)
+            side = min(self.size, min(d_out, d_in) if rank is None else rank)
             own |= {"inducing_rows": side, "inducing_cols": side}
             if d_in < NARROW and not {"prior_sd", "sqrt_width_scaling"} & set(given):
                 own |= {"prior_sd": 1.0, "sqrt_width_scaling": False}
@@ -200,6 +206,15 @@ def layer_shape(layer: Any, family: str) -> tuple[int, int]:
     empty = Weights(weight.to("meta"), None if bias is None else bias.to("meta"))  # a shape needs no copy
     d_out, d_in = pairing(family, type(layer)).to_matrix(empty).shape
     return d_out, d_in
+
+
+def full_rank(layer: Any, kernel: str = "paper") -> int:
+    """The smaller side of the matrix that inducing weights make of a plain torch layer with this `kernel`."""
+    from bnn.functional.kernels import matrix_shape
+    from bnn.nn.base import plain_weights
+
+    weight, bias = plain_weights(layer)
+    return min(matrix_shape(weight.shape, bias is not None, kernel))
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bnn._common.checks import check_size
-from bnn._conversion.methods import PLAIN, Method, layer_shape
+from bnn._conversion.methods import PLAIN, Method, full_rank, layer_shape
 from bnn.bayesianize import bayesianize_
 from bnn.ensemble import Ensemble
 from bnn.nn.base import layer_types
@@ -65,8 +65,9 @@ def convert_(network: nn.Module, method: Method, options: dict[str, Any] | None,
     layers = [m for m in network.modules() if type(m) in set(layer_types())]
     if not layers:
         raise ValueError("network has no layer that a posterior could be put on, such as Linear or Conv2d")
+    ranks = {layer: full_rank(layer, given.get("kernel", "paper")) for layer in layers}
     shapes = {layer: layer_shape(layer, method.family) for layer in layers}
-    entries = {layer: method.layer_options(*shape, given) | given for layer, shape in shapes.items()}
+    entries = {layer: method.layer_options(*shapes[layer], given, ranks[layer]) | given for layer in layers}
     bayesianize_(network, {layer: {"inference": method.family, **entry} for layer, entry in entries.items()})
     return network
 

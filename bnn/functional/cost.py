@@ -36,6 +36,8 @@ class Size(NamedTuple):
     taps: int = 1  # entries of a row that come from one channel
     shared: bool = False  # all draws see the same inputs
     residual: bool = True  # lamda > 0
+    last_taps: int = 1  # kw of a split kernel: W is (d_out kw) x (d_in / kw), and
+    projected: int = 0  # T = X A_c^T is taken at so many positions per input; else at the rows
 
 
 class Prices(NamedTuple):
@@ -64,18 +66,23 @@ CALLS = {
 def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B008
     """The price of drawing a layer's outputs for all draws and inputs."""
     k, n, p, d_out, d_in, m_out, m_in = size[:7]
+    kw, at = size.last_taps, size.projected or p
     inputs = n if size.shared else k * n  # distinct inputs
     thin = prices.multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
-    project = thin * inputs * p * d_in * m_in
-    columns = k * d_out * m_in * (prices.multiply * m_out)
+    project = thin * inputs * at * d_in / kw * m_in
+    columns = k * d_out * kw * m_in * (prices.multiply * m_out)
     if size.residual:
-        columns += k * d_out * m_in * (prices.normal + prices.multiply * m_out)
-    mean = thin * k * n * p * m_in * d_out
-    through_rows = thin * k * n * p * m_out * (m_in + d_out)
+        columns += k * d_out * kw * m_in * (prices.normal + prices.multiply * m_out)
+    mean = thin * k * n * p * kw * m_in * d_out
+    through_rows = thin * k * n * m_out * (at * m_in + p * kw * d_out)
+    if kw > 1 and size.residual:  # neighbours are put side by side
+        project += prices.entry * inputs * p * kw * m_in
     normals = (prices.normal + prices.entry) * k * n * p * d_out
     norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry * (1.0 if size.taps > 1 else 0.2)
     factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)
     spread = prices.small * k * n * p * p * d_out
+    if kw > 1:
+        factor += prices.multiply * inputs * p * p * kw * m_in
     calls = prices.call * CALLS[way][size.residual]
     match way:
         case Way.DENSE:
@@ -89,8 +96,13 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
         case Way.JOINT:
             return project + columns + mean + normals + factor + spread + calls
         case Way.JOINT_WITHOUT_COLUMNS:
-            second = through_rows + normals + prices.small * 2 * k * n * p * m_out * d_out
-            return project + 2 * (factor + spread) + second + normals + calls
+            if kw == 1:
+                second = through_rows + normals + prices.small * 2 * k * n * p * m_out * d_out
+                return project + 2 * (factor + spread) + second + normals + calls
+            second = thin * k * n * at * m_out * (m_in + kw * d_out)  # at all positions of t, for kw d_out outputs
+            second += k * n * at * kw * d_out * (prices.normal + 4 * prices.entry + prices.small * (2 * m_out + at))
+            second += inputs * (prices.small * at**2 * m_in + prices.entry * 2 * at**2 + prices.factor * at**3 / 3)
+            return project + factor + spread + second + normals + calls
         case Way.PER_ROW:
             return project + columns + mean + (normals + norms if size.residual else 0.0) + calls
         case Way.PER_ROW_WITHOUT_COLUMNS:

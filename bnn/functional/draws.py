@@ -147,8 +147,13 @@ def joint(T: Tensor, C: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> 
 
     `scale` is lamda sigma. Exact for all rows of an input together.
     """
+    return joint_around(mean_rows(T, C), L, scale, N)
+
+
+def joint_around(mean: Tensor, L: Tensor, scale: Tensor | float, N: Tensor) -> Tensor:
+    """Way 2 around outputs T C^T that are at hand, (K, N, p, d_out)."""
     wide = N.shape[-1] > L.shape[-1]  # the smaller one is scaled
-    return _plus_product(mean_rows(T, C), scale * L if wide else L, N if wide else scale * N)
+    return _plus_product(mean, scale * L if wide else L, N if wide else scale * N)
 
 
 def joint_without_columns(
@@ -163,9 +168,24 @@ def joint_without_columns(
     return mean + scale * (L @ N1 + L_T @ without_projection(N2, row))
 
 
+def columns_on_rows(
+    T: Tensor, u: Tensor, row: Factors, L_T: Tensor, scale: Tensor | float, sigma: float, N2: Tensor
+) -> Tensor:
+    """T C^T (K, N, q, d_out) for the rows of T (K, N, q, M_in) without drawing C, the first stage of way 3.
+
+    T C^T = sigma T u^T A_r + lamda sigma L_T N2 F_r^T,   L_T L_T^T = T T^T
+    """
+    return mean_rows_without_columns(T, u, row, sigma) + scale * (L_T @ without_projection(N2, row))
+
+
 def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -> Tensor:
     """Way 4. y = C t + lamda sigma b n for every row, with b = sqrt(|x|^2 - |t|^2) (K, N, p) and n (K, N, p, d_out)."""
-    return torch.addcmul(mean_rows(T, C), (scale * b)[..., None], n)
+    return per_row_around(mean_rows(T, C), b, scale, n)
+
+
+def per_row_around(mean: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -> Tensor:
+    """Way 4 around outputs C t that are at hand, (K, N, p, d_out)."""
+    return torch.addcmul(mean, (scale * b)[..., None], n)
 
 
 def per_row_without_columns(

@@ -86,3 +86,10 @@ def patches(
     n = len(out)
     order = [0, *range(2, 2 + n), 1, *range(2 + n, 2 + 2 * n)]
     return windows.permute(order).reshape(len(x), math.prod(out), x.shape[1] * math.prod(kernel))
+
+
+def neighbours(T: Tensor, taps: int, stride: int, dilation: int) -> list[Tensor]:
+    """What each tap of a kernel of one dimension sees of T (..., w, channels): views (..., out, channels)."""
+    out = (T.shape[-2] - dilation * (taps - 1) - 1) // stride + 1
+    starts = [tap * dilation for tap in range(taps)]
+    return [T[..., start : start + (out - 1) * stride + 1 : stride, :] for start in starts]

@@ -50,6 +50,8 @@ class Rows(NamedTuple):
     taps: int = 1  # entries of a row that come from one channel
     space: tuple[int, ...] = ()  # how the rows are laid out
     whole: bool = True  # every output sees the whole row; else (groups) the layer has to run dense
+    projected: int = 0  # of a split kernel: positions of t per input, and
+    last_taps: int = 1  # how many of them a row of the output sees
 
 
 DUTIES = ["options_type", "start", "mean_weights", "sample_weights", "output", "kl_parts", "summary"]  # of a family
@@ -73,6 +75,7 @@ class BayesianLayer(Drawing):
     options_type: ClassVar[type[Options]]
     prunable: ClassVar[tuple[str, ...]] = ()  # parameters whose small entries may be pruned
     plain: ClassVar[type[nn.Module]]  # the torch layer it replaces
+    splits: ClassVar[bool] = False  # whether it knows its kernel as the split matrix, too
 
     options: Any  # an instance of options_type
     weight_shape: torch.Size
@@ -86,6 +89,11 @@ class BayesianLayer(Drawing):
     def start(cls, weights: Weights, options: Any) -> Start:
         """The tensors of the posterior from the weights to keep; changes no layer."""
         raise NotImplementedError
+
+    @classmethod
+    def settled(cls, options: Any, weights: Weights) -> Any:
+        """The options with what the layer decides: what is stored on a layer says what it is."""
+        return options
 
     @classmethod
     def covariance_size(cls, weights: Weights, options: Any) -> int:
@@ -192,6 +200,41 @@ class BayesianLayer(Drawing):
 
     def gram(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
         """X X^T of the rows of every input, (K, N, p, p), the bias's input included; one that may be overwritten."""
+        raise NotImplementedError
+
+    # ---- and, for `splits`: the matrix of `bnn.functional.kernels` ---------------------------------------------------
+
+    @classmethod
+    def to_split(cls, weights: Weights) -> Tensor:
+        """The weights as the split W (d_out kw, d_in / kw), the bias over all taps of the last column."""
+        raise NotImplementedError
+
+    def from_split(self, W: Tensor) -> Weights:
+        """The inverse of `to_split`, for W (..., d_out kw, d_in / kw)."""
+        raise NotImplementedError
+
+    def from_fast_split(self, W: Tensor) -> Weights:
+        """`from_split` for a W with its columns in `fast_order`."""
+        raise NotImplementedError
+
+    def split_projection(self, A: Tensor) -> Weights:
+        """A (M, d_in / kw) as weights for `project_split`."""
+        raise NotImplementedError
+
+    def project_split(self, input: Tensor, A: Weights) -> Tensor:
+        """t at all positions (K, N, *space, M), the bias's input included; a padding of zeros in w may be missing."""
+        raise NotImplementedError
+
+    def side_by_side(self, T: Tensor) -> Tensor:
+        """What every row of the output sees of T (K, N, *space, M): its kw neighbours, (K, N p, kw M)."""
+        raise NotImplementedError
+
+    def sum_of_taps(self, V: Tensor) -> Tensor:
+        """The outputs (K, N, p, d_out) from V = T C^T at all positions, (K, N, *space, d_out kw)."""
+        raise NotImplementedError
+
+    def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
+        """The outputs (K, N p, d_out) of T (K, N, *space, M) with C (K, d_out kw, M); one T or C may serve all K."""
         raise NotImplementedError
 
     # ---- construction ------------------------------------------------------------------------------------------------

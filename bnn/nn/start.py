@@ -36,7 +36,7 @@ def adopt_(layer: Any, options: Any, start: Start) -> None:
     """Puts a posterior, in place, where a layer has the parameters of a plain one."""
     weight, bias = layer._parameters.pop("weight"), layer._parameters.pop("bias", None)
     assert weight is not None
-    layer.options = options
+    layer.options = layer.settled(options, Weights(weight, bias))
     layer.weight_shape, layer.has_bias = weight.shape, bias is not None
     layer.d_out, layer.d_in = layer.to_matrix(Weights(weight, bias)).shape
     layer.__dict__.update(start.objects)

@@ -65,17 +65,22 @@ def forced_draw(layer: nn.Module, way: Way, count: int = 1, **settings: Any) -> 
 
 
 def by_hand(case: LayerType, W: Tensor, x: Tensor) -> Tensor:
-    """The plain layer's output with W (d_out, d_in), the bias its last column."""
+    """The plain layer's output with W (d_out, d_in), the bias its last column; or with a split W, (o kw, c kh)."""
     plain = case.layer().double()
     n = plain.weight[0].numel()
+    if len(W) > len(plain.weight):
+        o, *columns, kw = plain.weight.shape
+        weight = torch.einsum("obi->oib", W[:, : math.prod(columns)].reshape(o, kw, -1)).reshape(plain.weight.shape)
+        bias = W[:, -1].reshape(o, kw).sum(1) / kw**0.5
+        return torch.func.functional_call(plain, {"weight": weight} | ({} if plain.bias is None else {"bias": bias}), x)
     weights = {"weight": W[:, :n].reshape(plain.weight.shape)} | ({"bias": W[:, n]} if plain.bias is not None else {})
     return torch.func.functional_call(plain, weights, x)
 
 
 def design(case: LayerType, layer: Any, x: Tensor) -> Tensor:
     """J (outputs, d_in d_out) with y = J vec W, columns of W stacked."""
-    size = layer.d_out * layer.d_in
-    columns = torch.eye(size, dtype=torch.double).reshape(size, layer.d_in, layer.d_out).mT
+    d_out, d_in = layer.z_row.shape[1], layer.z_col.shape[1]
+    columns = torch.eye(d_out * d_in, dtype=torch.double).reshape(-1, d_in, d_out).mT
     return torch.stack([by_hand(case, W, x).flatten() for W in columns], dim=1)
 
 
@@ -110,7 +115,7 @@ def expected_covariance(case: LayerType, layer: Any, x: Tensor, way: Way) -> Ten
     one, noise = torch.eye(len(P_r), dtype=torch.double), (LAMDA * SIGMA) ** 2
     of_columns = noise * torch.kron(P_c, one - P_r)
     of_rest = noise * torch.kron(torch.eye(len(P_c), dtype=torch.double) - P_c, one)
-    y = by_hand(case, torch.zeros(layer.d_out, layer.d_in, dtype=torch.double), x)
+    y = by_hand(case, torch.zeros(len(P_r), len(P_c), dtype=torch.double), x)
     inputs, rows = owners(layer, y, batched=len(case.input_shape) == len(_batched_shape(case)))
     everywhere = torch.ones(len(rows), len(rows))
     same_input, same_row = inputs[:, None] == inputs, rows[:, None] == rows

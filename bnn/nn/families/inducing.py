@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from bnn._engine.draw import Draw
 from bnn.functional.factors import factor_together, positive_together
 from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
+from bnn.functional.kernels import settled_kernel
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
@@ -44,6 +45,7 @@ class InducingOptions(Options):
     sqrt_width_scaling: bool = False  # divides prior_sd by sqrt(d_in), the bias counted
     cache_cholesky: bool = False  # accepted for old configurations, without effect
     ensemble_size: int = 8
+    kernel: str = "paper"  # a convolution's weights as c_out x (c_in kh kw); "split": (c_out kw) x (c_in kh); "auto"
     init: str = "weights"  # keep the weights at hand, projected; "paper": random, as in the paper
     sampling: str = "auto"  # exact for every input; "weight": one function for the batch; "local": for every position
 
@@ -55,6 +57,7 @@ class InducingOptions(Options):
         check_positive("max_lamda", self.max_lamda, zero=True, none=True)
         check_positive("max_sd_u", self.max_sd_u, zero=True, none=True)
         check_size("ensemble_size", self.ensemble_size)
+        check_choice("kernel", self.kernel, ["paper", "split", "auto"])
         check_choice("init", self.init, ["weights", "paper"])
         check_choice("sampling", self.sampling, ["auto", "weight", "local"])
         for name in ("learn_lamda", "whitened_u", "sqrt_width_scaling", "cache_cholesky"):
@@ -77,8 +80,8 @@ class InducingBase(DrawnInStages):
     caching_mode = False  # old code sets it; factors are cached and refreshed by themselves
     q: QInducing
     cache: Cache[Posterior]
-    z_row: Tensor  # (M_out, d_out)
-    z_col: Tensor  # (M_in, d_in)
+    z_row: Tensor  # (M_out, d_out), or (M_out, d_out kw) of a split kernel
+    z_col: Tensor  # (M_in, d_in), or (M_in, d_in / kw) of a split kernel
     _d_row: Tensor  # (M_out,), through softplus
     _d_col: Tensor  # (M_in,), through softplus
     _lamda: Tensor  # scalar, through softplus
@@ -89,8 +92,28 @@ class InducingBase(DrawnInStages):
         raise NotImplementedError
 
     @classmethod
+    def settled(cls, options: InducingOptions, weights: Weights) -> InducingOptions:
+        kernel = settled_kernel(options.kernel, weights.weight.shape) if cls.splits else "paper"
+        return options if options.kernel == kernel else replace(options, kernel=kernel)
+
+    @classmethod
+    def arranged(cls, weights: Weights, options: InducingOptions) -> Tensor:
+        """The weights of a plain layer as the matrix W that `kernel` asks for."""
+        return cls.to_split(weights) if cls.settled(options, weights).kernel == "split" else cls.to_matrix(weights)
+
+    @classmethod
+    def parameters_for(cls, weights: Weights, options: InducingOptions, m_out: int, m_in: int) -> int:
+        """How many parameters a layer takes with an inducing matrix of M_out x M_in."""
+        empty = Weights(*(None if part is None else part.to("meta") for part in weights))  # type: ignore[arg-type]
+        rows, columns = cls.arranged(empty, options).shape
+        u = torch.empty(m_out, m_in, device="meta")
+        of_q = sum(tensor.numel() for tensor in q_from(options.q_inducing, options).start(u).values())
+        lamda = options.learn_lamda and cls.has_lamda(options)
+        return m_out * (rows + 1) + m_in * (columns + 1) + of_q + lamda
+
+    @classmethod
     def start(cls, weights: Weights, options: InducingOptions) -> Start:
-        W = cls.to_matrix(weights)
+        W = cls.arranged(weights, options)
         m_out, m_in = sizes(options, *W.shape)
         refuse_covariance(cls.covariance_size(weights, options), W, cls.family)
         d_row, d_col = (
@@ -99,7 +122,8 @@ class InducingBase(DrawnInStages):
         if options.init == "paper":
             z_row, z_col, u = random_start(W.shape[0], W.shape[1], m_out, m_in, like=W)
         else:
-            z_row, z_col, u = project(W, m_out, m_in, prior_sd(options, W.shape[1]), d_row, d_col)
+            sigma = prior_sd(options, cls.to_matrix(weights).shape[1])  # the layer's own d_in, however it is arranged
+            z_row, z_col, u = project(W, m_out, m_in, sigma, d_row, d_col)
         q = q_from(options.q_inducing, options)
         if not options.whitened_u:
             row, col = factor(z_row, d_row), factor(z_col, d_col)
@@ -113,7 +137,7 @@ class InducingBase(DrawnInStages):
 
     @classmethod
     def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
-        m_out, m_in = sizes(options, *cls.to_matrix(weights).shape)
+        m_out, m_in = sizes(options, *cls.arranged(weights, options).shape)
         return q_from(options.q_inducing, options).covariance_size(m_out, m_in)
 
     @property
@@ -203,13 +227,14 @@ class InducingBase(DrawnInStages):
         own = self.posterior()
         with without_autocast(self.z_row):
             u = whiten(self.q.mean(self), self._prior(own))
-            return self.from_matrix(conditional_mean(u, own.row, own.col, self.prior_sd()).to(self.z_row.dtype))
+            W = conditional_mean(u, own.row, own.col, self.prior_sd()).to(self.z_row.dtype)
+            return self.from_split(W) if self.split else self.from_matrix(W)
 
     def kl_parts(self) -> KL:
         own = self.posterior()
         with without_autocast(self.z_row):
             kl_u = self.q.kl(self, own.spread, self._prior(own))
-            n = self.d_in * self.d_out
+            n = self.d_in * self.d_out  # the layer's weights, however they are arranged
             kl_lamda = torch.zeros_like(kl_u) if own.lamda is None else n * rescaling_kl(own.lamda)
         return KL(kl_u, kl_lamda)
 
@@ -219,7 +244,8 @@ class InducingBase(DrawnInStages):
     def summary(self) -> str:
         m_out, m_in = len(self.z_row), len(self.z_col)
         cap = "" if self.options.max_lamda is None else f", max_lamda={self.options.max_lamda:g}"
-        return f"family={self.family}, M={m_out}x{m_in}, q={self.q.name}, prior_sd={self.prior_sd():.3g}{cap}"
+        kernel = ", kernel=split" if self.split else ""
+        return f"family={self.family}, M={m_out}x{m_in}, q={self.q.name}, prior_sd={self.prior_sd():.3g}{cap}{kernel}"
 
 
 class Inducing(InducingBase):

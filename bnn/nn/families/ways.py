@@ -41,6 +41,7 @@ UNIT_DRAWS = 8
 
 PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
+WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
 
 
@@ -53,6 +54,7 @@ class Posterior:
         self.spread = spread  # of q(U): what its samples and its KL need beside the mean
         self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
         self._joined: Tensor | None = None
+        self._back: Tensor | None = None
         self._lamda: float | None = None
 
     def joined(self) -> Tensor:
@@ -60,6 +62,12 @@ class Posterior:
         if self._joined is None or torch.is_grad_enabled():
             self._joined = torch.cat([self.row.A, self.row.R], dim=1)
         return self._joined
+
+    def back(self) -> Tensor:
+        """A_r^T (rows of W, M_out), in its own order in memory."""
+        if self._back is None or torch.is_grad_enabled():
+            self._back = self.row.A.mT.contiguous()
+        return self._back
 
     def scale(self, sigma: float) -> Tensor | float:
         """lamda sigma; a number where no gradient flows to lamda, which saves operations."""
@@ -77,9 +85,9 @@ class Posterior:
 class DrawnInStages(BayesianLayer):
     """A layer that is drawn in two stages; a family says what its posterior is and what u."""
 
-    options: Any  # with `sampling`
-    z_row: Tensor  # (M_out, d_out)
-    z_col: Tensor  # (M_in, d_in)
+    options: Any  # with `sampling` and `kernel`
+    z_row: Tensor  # (M_out, rows of W)
+    z_col: Tensor  # (M_in, columns of W)
 
     @abstractmethod
     def posterior(self, draw: Draw | None = None) -> Posterior:
@@ -101,6 +109,12 @@ class DrawnInStages(BayesianLayer):
     def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         """The whitened u of every draw, (K, M_out, M_in), from its noise (K, ...)."""
 
+    @property
+    def split(self) -> bool:
+        """Whether W is the split matrix, (d_out kw) x (d_in / kw), of `bnn.functional.kernels`."""
+        kernel: str = self.options.kernel
+        return kernel == "split"
+
     # ---- the stages --------------------------------------------------------------------------------------------------
 
     def sample_u(self, draw: Draw) -> Tensor:
@@ -114,8 +128,8 @@ class DrawnInStages(BayesianLayer):
         return self.u_from(noise, draw, own)
 
     def sample_columns(self, draw: Draw) -> Tensor:
-        """The first stage C of every draw, (K, d_out, M_in)."""
-        small = draw.call.draws * self.d_out * self.z_col.shape[0] * 4 <= COLUMN_BYTES
+        """The first stage C of every draw, (K, rows of W, M_in)."""
+        small = draw.call.draws * self.z_row.shape[1] * self.z_col.shape[0] * 4 <= COLUMN_BYTES
         return draw.once(self, "columns", self._sample_columns, whole=True) if small else self._sample_columns(draw)
 
     def _sample_columns(self, draw: Draw) -> Tensor:
@@ -124,7 +138,7 @@ class DrawnInStages(BayesianLayer):
             if not self.noisy(draw):
                 return draws.draw_columns(u, own.row, 0.0, sigma, None)
             assert own.lamda is not None
-            E2 = draw.normals(self, "columns", self.d_out, own.col.A.shape[0], like=own.row.A)
+            E2 = draw.normals(self, "columns", own.row.A.shape[1], own.col.A.shape[0], like=own.row.A)
             return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
 
     def sample_weights(self, draw: Draw) -> Weights:
@@ -134,15 +148,18 @@ class DrawnInStages(BayesianLayer):
         with without_autocast(self.z_row):
             if not self.noisy(draw):
                 W = draws.draw_dense(self.sample_columns(draw), col, 0.0, sigma, None)
-                return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+                return self._from_fast(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
             assert own.lamda is not None
-            E1 = draw.normals(self, "weights", self.d_out, self.d_in, like=col.A)
+            E1 = draw.normals(self, "weights", own.row.A.shape[1], col.A.shape[1], like=col.A)
             if torch.is_grad_enabled():
-                E2 = draw.normals(self, "columns", self.d_out, col.A.shape[0], like=col.A)
+                E2 = draw.normals(self, "columns", own.row.A.shape[1], col.A.shape[0], like=col.A)
                 W = draws.draw_weights(self.sample_u(draw), own.row, col, own.lamda, sigma, E2, E1)
             else:
                 W = draws.draw_dense(self.sample_columns(draw), col, own.lamda, sigma, E1)
-            return self.from_fast_order(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+            return self._from_fast(W if W.dtype == self.z_row.dtype else W.to(self.z_row.dtype))
+
+    def _from_fast(self, W: Tensor) -> Weights:
+        return self.from_fast_split(W) if self.split else self.from_fast_order(W)
 
     # ---- outputs -----------------------------------------------------------------------------------------------------
 
@@ -175,62 +192,80 @@ class DrawnInStages(BayesianLayer):
         own = self.posterior(draw)
         T = self._project(x, own)
         if way is Way.PER_ROW:
-            return draws.mean_rows(T, self.sample_columns(draw).to(T.dtype))
-        row, u = own.row, self.sample_u(draw)
-        if T.dtype != u.dtype:
-            row, u = row._replace(A=row.A.to(T.dtype)), u.to(T.dtype)
-        return draws.mean_rows_without_columns(T, u, row, self.prior_sd())
+            return self._through(T, self.sample_columns(draw).to(T.dtype))
+        u, sigma = self.sample_u(draw).to(T.dtype), self.prior_sd()
+        S = draws.mean_rows(T, u if sigma == 1 else sigma * u)  # (K, ..., M_out)
+        return self.from_neighbours(S, own.back().to(T.dtype)[None]) if self.split else S @ own.row.A.to(T.dtype)
+
+    def _through(self, T: Tensor, C: Tensor) -> Tensor:
+        """T C^T, (K, N p, d_out); of a split kernel the sum over the kw neighbours that a row sees."""
+        return self.from_neighbours(T, C) if self.split else draws.mean_rows(T, C)
 
     def _project(self, x: Tensor, own: Posterior) -> Tensor:
-        """T = X A_c^T, (K or 1, N p, M_in)."""
+        """T = X A_c^T, (K or 1, N p, M_in); of a split kernel at all positions of t, (K or 1, N, *space, M_in)."""
         if own.projection is None:
             own.projection = self._projection(own.col.A)
         weight, bias = own.projection
         if weight.dtype != x.dtype:
             weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
-        return self.project(x, Weights(weight, bias))
+        return self.project_split(x, Weights(weight, bias)) if self.split else self.project(x, Weights(weight, bias))
 
     def _projection(self, A: Tensor) -> Weights:
+        as_weights = self.split_projection if self.split else self.from_matrix
         if torch.is_grad_enabled():
-            return self.from_matrix(A)
+            return as_weights(A)
         with torch.inference_mode(False), torch.no_grad():  # it may be kept
-            weight, bias = self.from_matrix(A)
+            weight, bias = as_weights(A)
             return Weights(weight if weight.ndim < 4 else self.fast_layout(weight), bias)
 
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
-        row, scale = own.row, own.scale(sigma)
+        row, scale, whole = own.row, own.scale(sigma), None
         T, inputs = self._project(x, own), x.shape[1]
-        with_columns = way in (Way.PER_ROW, Way.JOINT)
+        with_columns = way in WITH_COLUMNS
         C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
+        at = T.shape[2:-1]  # the positions of t of a split kernel
+        if self.split:
+            t_all, T = T, self.side_by_side(T)
+            whole = self.from_neighbours(t_all, C_or_u) if with_columns else None
         if way in PER_ROW:
             a, b = self._norms(x, T)
         else:
             T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
-            L, L_T = self._roots(x, T, with_columns)
+            if self.split:
+                t_all, whole = t_all.flatten(2, -2), None if whole is None else whole.unflatten(1, T.shape[1:3])
+            L, L_T = self._roots(x, T, None if with_columns else t_all if self.split else T)
 
-        def some(part: slice, noise: Callable[[str, int], Tensor]) -> Tensor:
+        def mean(part: slice) -> Tensor:
+            """T C^T of some inputs."""
+            return draws.mean_rows(T[:, part], C_or_u) if whole is None else whole[:, part]
+
+        def some(part: slice, noise: Callable[..., Tensor]) -> Tensor:
             """The outputs of some inputs, with noise of their own."""
             t, wide = T[:, part], self.d_out
             match way:
                 case Way.PER_ROW:
-                    return draws.per_row(t, C_or_u, b[:, part], scale, noise("n", wide))
+                    return draws.per_row_around(mean(part), b[:, part], scale, noise("n", wide))
                 case Way.PER_ROW_WITHOUT_COLUMNS:
                     both = noise("n", wide + row.A.shape[0])
                     return draws.per_row_without_columns(
                         t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both, own.joined()
                     )
                 case Way.JOINT:
-                    return draws.joint(t, C_or_u, L[:, part], scale, noise("N1", wide))
-            pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
+                    return draws.joint_around(mean(part), L[:, part], scale, noise("N1", wide))
             assert L_T is not None
+            if self.split:
+                N2 = noise("N2", row.A.shape[1], t_all.shape[2])
+                V = draws.columns_on_rows(t_all[:, part], C_or_u, row, L_T[:, part], scale, sigma, N2)
+                return draws.joint_around(self.sum_of_taps(V.unflatten(2, at)), L[:, part], scale, noise("N1", wide))
+            pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
             return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
 
         return self._in_units(some, T, inputs, draw)
 
     def _in_units(
-        self, some: Callable[[slice, Callable[[str, int], Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
+        self, some: Callable[[slice, Callable[..., Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
     ) -> Tensor:
         """`some` of all inputs, (K, N p, d_out); without gradients a unit at a time, so that noise stays in caches.
 
@@ -242,16 +277,20 @@ class DrawnInStages(BayesianLayer):
         each = p if len(space) == 1 else 1  # entries of dimension 1 for each input
         unit = max(1, UNIT_BYTES // max(1, UNIT_DRAWS * p * self.d_out * T.element_size()))
 
-        def noise_of(number: int, n: int) -> Callable[[str, int], Tensor]:
-            shape = (n * each, *space[1:])
-            return lambda name, width: draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
+        def noise_of(number: int, n: int) -> Callable[..., Tensor]:
+            def noise(name: str, width: int, rows: int = 0) -> Tensor:
+                """Normals (K, n p, width) or (K, n, p, width); with `rows` in the place of p."""
+                shape = (n, rows) if rows else (n * each, *space[1:])
+                return draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
+
+            return noise
 
         if inputs <= unit:
             return some(slice(None), noise_of(0, inputs)).flatten(1, -2)
         starts = range(0, inputs, unit)
         makers = [noise_of(number, min(unit, inputs - start)) for number, start in enumerate(starts)]
         if torch.is_grad_enabled():
-            noise = lambda name, width: torch.cat([make(name, width) for make in makers], dim=1)  # noqa: E731
+            noise = lambda *asked: torch.cat([make(*asked) for make in makers], dim=1)  # noqa: E731
             return some(slice(None), noise).flatten(1, -2)
         whole = T.new_empty(draw.count, *space, self.d_out)
         for start, make in zip(starts, makers, strict=True):
@@ -272,15 +311,16 @@ class DrawnInStages(BayesianLayer):
         rest = squares - squared_norm(T / size[..., None])
         return size * safe_sqrt(squares), size * safe_sqrt(rest)
 
-    def _roots(self, x: Tensor, T: Tensor, with_columns: bool) -> tuple[Tensor, Tensor | None]:
-        """L and, without columns, L_T: roots of X X^T - T T^T and T T^T, (K or 1, N, p, p)."""
+    def _roots(self, x: Tensor, T: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Roots L of X X^T - T T^T, (K or 1, N, p, p), and L_T of t t^T for t = `at` (K or 1, N, q, M_in), if any."""
         gram, t, size = self.gram(x), T, None
         if not fits(gram.diagonal(dim1=-2, dim2=-1)):
             size = largest(x, least=float(self.has_bias))
             gram, t = self.gram(x / over(size, x.ndim), one=1 / size), T / over(size, T.ndim)
+            at = None if at is None else at / over(size, at.ndim)
         flat = t.flatten(0, 1)
         L = residual_cholesky(gram.flatten(0, 1), flat).reshape(gram.shape)
-        L_T = None if with_columns else semidefinite_cholesky(flat @ flat.mT).reshape(gram.shape)
+        L_T = None if at is None else semidefinite_cholesky(at @ at.mT)
         if size is None:
             return L, L_T
         return L * over(size, 4), None if L_T is None else L_T * over(size, 4)
@@ -301,11 +341,13 @@ def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
     inputs = input.shape[1] if rows.batched else 1
     ways = allowed(layer, rows, inputs, draw)
     if known not in ways:
-        (m_out, d_out), (m_in, d_in) = layer.z_row.shape, layer.z_col.shape
+        d_out, d_in, m_out, m_in = layer.d_out, layer.d_in, len(layer.z_row), len(layer.z_col)
         shared = len(input) < draw.count
         size = Size(
             call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
         )
+        if layer.split:
+            size = size._replace(last_taps=rows.last_taps, projected=rows.projected)
         known = cheapest(ways, size) if torch.compiler.is_compiling() else _cheapest(ways, size)
     call.ways[layer] = known
     return known
@@ -318,6 +360,12 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[
     """The ways that keep what `sampling` guarantees, for a call with so many inputs of so many rows."""
     if not layer.noisy(draw):
         return WITHOUT_RESIDUAL  # all ways are the same function of u
+    ways = _guaranteed(layer, rows, inputs, draw)
+    return tuple(way for way in ways if way is not Way.PER_ROW_WITHOUT_COLUMNS) if layer.split else ways
+
+
+def _guaranteed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:
+    """The same for a layer with a residual, whatever its kernel."""
     if layer.options.sampling == "weight" or layer.repeats or draw.frozen(layer):
         return (Way.DENSE,)
     if layer.options.sampling == "local":

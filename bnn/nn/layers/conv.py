@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from bnn.functional.patches import gram_multiplies, out_sizes, patch_gram, patches
 from bnn.nn.base import Rows, Weights
-from bnn.nn.layers.output_first import OutputFirst, plus_square
+from bnn.nn.layers.output_first import plus_square
+from bnn.nn.layers.split import SplitKernel
 
 FEW_CHANNELS = 8  # too few to fill vector registers when they come last in memory
 SMALL_PATCH = 64  # entries of a patch: so few that patches are cheaper to form than outputs to reorder
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 
 
-class Convolution(OutputFirst):
+class Convolution(SplitKernel):
     """A convolution with every option of torch: stride, padding (also "same"), padding_mode, dilation, groups.
 
     A row is a patch: the entries of the input that one position of the output sees.
@@ -26,10 +27,6 @@ class Convolution(OutputFirst):
 
     in_channels: int
     groups: int
-    kernel_size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding_mode: Any
     _reversed_padding_repeated_twice: list[int]
 
     def run(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -108,7 +105,7 @@ class Convolution(OutputFirst):
         channels = self.weight_shape[1]
         if not self.has_bias:
             return A.unflatten(-1, (channels, -1)).mT.flatten(-2)
-        taps, bias = A.split((self.d_in - 1, 1), dim=-1)
+        taps, bias = A.split((A.shape[-1] - 1, 1), dim=-1)
         return torch.cat([taps.unflatten(-1, (channels, -1)).mT.flatten(-2), bias], dim=-1)
 
     def from_fast_order(self, W: Tensor) -> Weights:
@@ -126,7 +123,8 @@ class Convolution(OutputFirst):
         out = out_sizes(space, self.kernel_size, self.stride, self.dilation, padding)
         gram = gram_multiplies(self.in_channels, space, out, self.kernel_size)
         batched, taps = len(shape) == len(self.kernel_size) + 2, math.prod(self.kernel_size)
-        return Rows(batched, math.prod(out), gram, taps, tuple(out), whole=self.groups == 1)
+        projected = math.prod(out[:-1]) * space[-1]
+        return Rows(batched, math.prod(out), gram, taps, tuple(out), self.groups == 1, projected, self.kernel_size[-1])
 
     def project(self, input: Tensor, A: Weights) -> Tensor:
         T = self.run(input.flatten(0, 1), *A).flatten(2).mT

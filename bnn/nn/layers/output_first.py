@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from bnn.functional import kernels
 from bnn.nn.base import BayesianLayer, Weights
 
 
@@ -13,15 +13,10 @@ class OutputFirst(BayesianLayer):
 
     @classmethod
     def to_matrix(cls, weights: Weights) -> Tensor:
-        W = weights.weight.flatten(1)
-        return W if weights.bias is None else torch.cat([W, weights.bias[:, None]], dim=1)
+        return kernels.to_matrix(*weights)
 
     def from_matrix(self, W: Tensor) -> Weights:
-        bias = None
-        if self.has_bias:
-            W, bias = W.split((self.d_in - 1, 1), dim=-1)
-            bias = bias.squeeze(-1)
-        return Weights(W if len(self.weight_shape) == 2 else W.unflatten(-1, self.weight_shape[1:]), bias)
+        return Weights(*kernels.from_matrix(W, self.weight_shape, self.has_bias))
 
 
 def plus_square(products: Tensor, one: Tensor | float) -> Tensor:
