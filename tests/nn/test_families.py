@@ -69,7 +69,7 @@ DEFAULTS = {
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
-    ours = {"init": "weights", "sampling": "auto"} if inference.startswith("inducing") else {}
+    ours = {"init": "weights", "kernel": "paper", "sampling": "auto"} if inference.startswith("inducing") else {}
     ours = {"sampling": "auto"} if inference == "ffg" else ours
     assert set(got) == set(DEFAULTS[inference]) | set(ours)
     for name, value in (DEFAULTS[inference] | ours).items():
