@@ -27,7 +27,7 @@ HALVINGS = 30  # of [0, 1]: ends are exact to 1e-9
 class Interval:
     """A metric on the data, and an interval: percentiles of it on resamples of the data.
 
-    Of `ece`, `adaptive_ece` and `classwise_ece` it is the interval of `bnn.metrics.bootstrap`, for
+    Of `ece`, `adaptive_ece` and `classwise_ece` it is the interval of `calibration_interval`, for
     percentiles of a calibration error lie above the truth; there the value is always inside.
 
     >>> print(Interval(0.9, 0.875, 0.92))
@@ -63,7 +63,7 @@ def bootstrap(
 
     Resampling adds noise, and noise can only raise a calibration error, so percentiles of one lie above the truth. For
     `ece`, `adaptive_ece` and `classwise_ece` (themselves or by `functools.partial`, not inside another function) the
-    interval is that of `bnn.metrics.bootstrap` instead.
+    interval is that of `calibration_interval` instead.
 
     Args:
         metric: maps the arrays to a number.

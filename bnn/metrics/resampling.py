@@ -3,7 +3,7 @@
 A resample of N rows is a vector of counts (N,) that sum to N. A metric that is a mean over data is then one product,
 counts @ values / N, for all resamples at once, and what needs sorting sorts once. Metrics join by the decorator
 `by_counts`; `bootstrap` runs any other function on the repeated rows. Calibration errors, which resampling can only
-raise, give the gaps of their bins instead (see `bnn.metrics.bootstrap`).
+raise, give the gaps of their bins instead (see `bnn.metrics.bootstrap.calibration_interval`).
 """
 
 from __future__ import annotations
