@@ -144,6 +144,16 @@ def _quietly() -> Iterator[None]:
         _set_vmap_fallback_warning_enabled(True)
 
 
+def join_draws(outputs: list[Tensor]) -> Tensor:
+    """Outputs of some draws each, along dimension 0, in the memory layout that they have."""
+    if len(outputs) == 1:
+        return outputs[0]
+    dims = range(1, outputs[0].ndim)
+    order = sorted(dims, key=outputs[0].stride, reverse=True)
+    joined = torch.cat([output.permute(0, *order) for output in outputs])
+    return joined.permute(0, *(1 + order.index(dim) for dim in dims))
+
+
 # ---- stepping out of vmap --------------------------------------------------------------------------------------------
 
 

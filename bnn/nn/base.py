@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bnn._engine import recompute
 from bnn._engine.call import TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import folded
+from bnn._engine.fold import folded, join_draws
 from bnn._engine.forward import eager_around, forward_of, running
 from bnn._engine.members import Drawing
 from bnn.functional.gaussian import check_kl
@@ -389,13 +389,3 @@ def _run(layer: BayesianLayer, input: Tensor) -> Tensor:
 # A compiled child of a network that is not compiled takes part in a forward that torch.compile cannot look into.
 # Without this name, which torch does not promise, compiling such a child fails.
 _outside_the_graph = getattr(torch, "_disable_dynamo", lambda function: function)(_run)
-
-
-def join_draws(outputs: list[Tensor]) -> Tensor:
-    """Outputs of some draws each, along dimension 0, in the memory layout that they have."""
-    if len(outputs) == 1:
-        return outputs[0]
-    dims = range(1, outputs[0].ndim)
-    order = sorted(dims, key=outputs[0].stride, reverse=True)
-    joined = torch.cat([output.permute(0, *order) for output in outputs])
-    return joined.permute(0, *(1 + order.index(dim) for dim in dims))
