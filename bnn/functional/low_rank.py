@@ -18,6 +18,7 @@ from bnn.functional.kernels import from_matrix, settled_kernel, to_matrix
 from bnn.functional.projection import truncated_svd
 
 RIDGE = 1e-5  # of the mean diagonal of S: what inputs never show stays near the weights at hand
+LARGE_RIDGE = 1e-2  # beyond all rounding errors
 TINY = 1e-9  # the same for k x k systems, which the ridge has made definite up to rounding
 ROUNDS = 10  # of alternation; the error hardly falls after them
 STEPS = 25  # of conjugate gradients in a round
@@ -55,6 +56,12 @@ def own_moments(weight: Tensor, bias: Tensor | None, S: Tensor) -> Moments:
     return Moments(S, K, float((K * W).sum()))
 
 
+def centred(moments: Moments, x: Tensor, y: Tensor) -> Moments:
+    """The moments around the means E[x] (groups, P) and E[y] (groups, c_out / groups), for a fit with intercepts."""
+    S = moments.S - x[:, :, None] * x[:, None]
+    return Moments(S, moments.K - y[:, :, None] * x[:, None], moments.energy - float(y.square().sum()))
+
+
 def low_rank(
     weight: Tensor, bias: Tensor | None, moments: Moments, k: int, kernel: str = "paper", rounds: int = ROUNDS
 ) -> LowRank:
@@ -71,10 +78,10 @@ def low_rank(
     problem = _problem(weight, bias, moments, kernel)
     C, _, A = _leading(problem, min(k, *_shape(problem)))
     if rounds and (problem.taps > 1 or len(problem.S) > 1):
-        C = _fit_C(problem, A)
+        C = _fit_rows(problem, A)
         for _ in range(rounds):
-            A = _fit_A(problem, C, A)
-            C = _fit_C(problem, A)
+            A = _fit_columns(problem, C, A)
+            C = _fit_rows(problem, A)
     W = (C @ A).transpose(1, 2).flatten(0, 2)  # rows (groups, o, b)
     return LowRank(W, energy_kept(*from_matrix(W, weight.shape, bias is not None, kernel), moments))
 
@@ -127,14 +134,14 @@ def _leading(problem: Problem, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return (U * singular).reshape(*W.shape[:3], k).transpose(1, 2), singular, A
 
 
-def _fit_C(problem: Problem, A: Tensor) -> Tensor:
+def _fit_rows(problem: Problem, A: Tensor) -> Tensor:
     """C (groups, b, o, k) given A: [C_1 .. C_b] = [K_1 A^T .. K_b A^T] [A S_bb' A^T]^-1."""
     N, R = _normal(problem, A)
     C = torch.cholesky_solve(R.mT, _chol(N)).mT  # (groups, o, b k)
     return C.unflatten(-1, (problem.taps, -1)).transpose(1, 2)
 
 
-def _fit_A(problem: Problem, C: Tensor, A: Tensor, steps: int = STEPS) -> Tensor:
+def _fit_columns(problem: Problem, C: Tensor, A: Tensor, steps: int = STEPS) -> Tensor:
     """A (k, n) given C, from where it is: sum_bb' C_b^T C_b' A S_b'b = sum_b C_b^T K_b, summed over groups, too."""
     groups, b, _, k = C.shape
     n = A.shape[1]
@@ -182,12 +189,26 @@ def _normal(problem: Problem, A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _problem(weight: Tensor, bias: Tensor | None, moments: Moments, kernel: str, own: bool = False) -> Problem:
-    """The moments by taps, with a ridge that pulls towards the weights at hand; `own`: y are their outputs."""
+    """The moments by taps, with a ridge that pulls towards the weights at hand; `own`: y are their outputs.
+
+    The ridge grows where S, whose rank is that of the inputs, is not definite: sums in float32 have rounding errors.
+    """
+    ridge = RIDGE
+    while True:
+        try:
+            return _with_ridge(weight, bias, moments, kernel, own, ridge)
+        except torch.linalg.LinAlgError:
+            ridge *= 10
+            if ridge > LARGE_RIDGE:
+                raise
+
+
+def _with_ridge(weight: Tensor, bias: Tensor | None, moments: Moments, kernel: str, own: bool, ridge: float) -> Problem:
     S, K = moments.S, moments.K
     W = _by_group(weight, bias, len(S)).to(K)
-    ridge = RIDGE * S.diagonal(dim1=-2, dim2=-1).mean().clamp(min=torch.finfo(S.dtype).tiny)
-    S, K = S + ridge * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device), K + ridge * W
-    W = W if own else torch.linalg.solve(S, K, left=False)
+    added = ridge * S.diagonal(dim1=-2, dim2=-1).mean().clamp(min=torch.finfo(S.dtype).tiny)
+    S, K = S + added * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device), K + added * W
+    W = W if own else torch.cholesky_solve(K.mT, torch.linalg.cholesky(S)).mT
     taps = weight.shape[-1] if settled_kernel(kernel, weight.shape) == "split" else 1
     if taps > 1:
         index, scale = (part.to(S.device) for part in _entries(weight, bias is not None, taps))
@@ -197,7 +218,7 @@ def _problem(weight: Tensor, bias: Tensor | None, moments: Moments, kernel: str,
 
 
 def _entries(weight: Tensor, bias: bool, taps: int) -> tuple[Tensor, Tensor]:
-    """Which entries of a row x~_1 .. x~_b consist of (b n,), and what they are multiplied by: 1 / sqrt(b) for a bias."""
+    """Which entries of x the x~_1 .. x~_b consist of, (b n,), and their factors: 1 / sqrt(b) for a bias, else 1."""
     P = weight[0].numel()
     index = torch.arange(P).reshape(-1, taps).mT  # (b, n)
     scale = torch.ones(index.shape, dtype=torch.double)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import pytest
@@ -103,7 +104,7 @@ def test_alternation_lowers_the_error_down_to_a_stationary_point(
 ) -> None:
     one, k = case(shape, bias, groups, noise=0.2), 2
     errors = [float(loss(low_rank(one.weight, one.bias, one.moments, k, kernel, r).W, one, kernel)) for r in range(6)]
-    assert all(after <= before * (1 + 1e-9) for before, after in zip(errors, errors[1:], strict=False)), errors
+    assert all(after <= before * (1 + 1e-9) for before, after in itertools.pairwise(errors)), errors
     W = low_rank(one.weight, one.bias, one.moments, k, kernel, rounds=1000).W
     U, s, V = torch.linalg.svd(W, full_matrices=False)
     assert (s > 1e-9 * s[0]).sum() <= k
