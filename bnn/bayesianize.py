@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from bnn._conversion.activation_start import Wanted, fit_layers, statistics_names
 from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
 from bnn._conversion.methods import full_rank, layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
+from bnn.functional.kernels import matrix_shape
+from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
+from bnn.nn.families.inducing import InducingBase, InducingOptions, sizes
 from bnn.nn.families.q.base import QInducing
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
@@ -43,11 +47,15 @@ def bayesianize_(
             the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
+            And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a tensor of inputs.
+            Inducing layers then start from weights that lose least of the network's outputs on these inputs, rather
+            than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the first ones); a few
+            hundred do. BatchNorm's statistics change where that brings the outputs closer to the original ones.
 
     Raises:
         ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
             that matches nothing, nothing to convert, a layer that is Bayesian already, weights that are complex, NaN
-            or inf, a bias that is frozen while its weight trains (but for `ffg`).
+            or inf, a bias that is frozen while its weight trains (but for `ffg`), activations without a use.
         TypeError: an option that no chosen family knows.
 
     Warns about layers that were covered but cannot be converted (a subclass, a parametrized, scripted or quantised
@@ -60,6 +68,7 @@ def bayesianize_(
     ['InducingLinear', 'ReLU', 'FCGLinear']
     """
     check_network(network)
+    activations = options.pop("activations", None)
     reference = dict(reference_state_dict or {})
     if reference:
         _check_reference(network, reference)
@@ -67,7 +76,7 @@ def bayesianize_(
         inference, options = {network: {"inference": inference, **options}}, {}
     if not isinstance(inference, Mapping):
         raise TypeError(f"inference must be a family name or a dict, got {type(inference).__name__}")
-    convert_chosen_(network, inference, reference, options)
+    convert_chosen_(network, inference, reference, options, activations=activations)
 
 
 def convert_chosen_(
@@ -76,6 +85,7 @@ def convert_chosen_(
     reference: Mapping[str, Tensor],
     options: Mapping[str, Any],
     keep: bool = True,
+    activations: Any = None,
 ) -> None:
     """`bayesianize_` for an inference dict; an error, whatever it is, leaves `network` alone.
 
@@ -86,13 +96,19 @@ def convert_chosen_(
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
     _check_memory(plans)
-    starts = [_start(plan, keep) for plan in plans]
-    _check_ensembles(network, plans, starts)
+    fits = None if activations is None else _to_fit(plans)
+    starts = _starts(network, plans, {}, keep) if fits is None else []
     if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
         warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
-    with unchanged_on_error(network, reference):
+    with unchanged_on_error(network, [*reference, *([] if fits is None else statistics_names(network))]):
         if reference:
             network.load_state_dict(reference, strict=False)
+        if fits is not None:
+            fitted = fit_layers(network, fits, activations)
+            starts = _starts(network, plans, fitted.found)
+            fitted.apply_statistics_()
+            for doubt in fitted.doubts():
+                warnings.warn(doubt, UserWarning, stacklevel=3)
         for plan, start in zip(plans, starts, strict=True):
             plan.target.convert_(plan.layer, plan.options, start)
         _leave_fast_paths_(network)
@@ -130,10 +146,41 @@ class _Plan(NamedTuple):
     weights: Weights
 
 
-def _start(plan: _Plan, keep: bool) -> Start:
-    """Where the posterior of one layer starts."""
+def _starts(
+    network: nn.Module, plans: list[_Plan], fitted: Mapping[nn.Module, LowRank], keep: bool = True
+) -> list[Start]:
+    """Where the posteriors of all layers start."""
+    starts = [_start(plan, fitted.get(plan.layer), keep) for plan in plans]
+    _check_ensembles(network, plans, starts)
+    return starts
+
+
+def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
+    """Where the posterior of one layer starts: from its weights, or from what was fitted to its outputs."""
     with _naming(plan.name):
-        return checked_start(plan.layer, plan.target.start(plan.weights, plan.options), plan.target.family, keep)
+        if fitted is not None and issubclass(plan.target, InducingBase):
+            start = plan.target.start(plan.weights, plan.options, fitted.W)  # type: ignore[arg-type]
+            start.objects["energy_kept"] = fitted.kept
+        else:
+            start = plan.target.start(plan.weights, plan.options)
+        return checked_start(plan.layer, start, plan.target.family, keep)
+
+
+def _to_fit(plans: list[_Plan]) -> list[Wanted]:
+    """The layers that `activations=` is for: inducing ones that keep their weights."""
+    fits = []
+    for name, layer, target, options, weights in plans:
+        if issubclass(target, InducingBase) and isinstance(options, InducingOptions) and options.init == "weights":
+            kernel = target.settled(options, weights).kernel
+            shape = matrix_shape(weights.weight.shape, weights.bias is not None, kernel)
+            fits.append(Wanted(name, layer, weights, min(sizes(options, *shape)), kernel))
+    if not fits:
+        found = sorted({plan.target.family for plan in plans})
+        raise ValueError(
+            "activations= is for inducing layers that keep trained weights (init='weights'), whose rank is limited; "
+            f"this call converts to {found}, which take nothing from it: leave it out"
+        )
+    return fits
 
 
 def _plan(

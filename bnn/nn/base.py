@@ -78,6 +78,7 @@ class BayesianLayer(Drawing):
     splits: ClassVar[bool] = False  # whether it knows its kernel as the split matrix, too
 
     options: Any  # an instance of options_type
+    energy_kept: float | None = None  # of the weights (or outputs) it was converted from, where that is known
     weight_shape: torch.Size
     has_bias: bool
     d_out: int  # W is d_out x d_in; a bias is its last column

@@ -112,8 +112,8 @@ class InducingBase(DrawnInStages):
         return m_out * (rows + 1) + m_in * (columns + 1) + of_q + lamda
 
     @classmethod
-    def start(cls, weights: Weights, options: InducingOptions) -> Start:
-        W = cls.arranged(weights, options)
+    def start(cls, weights: Weights, options: InducingOptions, matrix: Tensor | None = None) -> Start:
+        W = cls.arranged(weights, options) if matrix is None else matrix.to(weights.weight)  # another one to keep
         m_out, m_in = sizes(options, *W.shape)
         refuse_covariance(cls.covariance_size(weights, options), W, cls.family)
         d_row, d_col = (

@@ -1,0 +1,197 @@
+"""Low-rank weights that keep what a trained network computes, from some of its inputs: `bayesianize_(activations=)`.
+
+Layers are fitted in the order in which they run. Each sees the inputs it will get, from the network as converted so
+far, and is fitted to the outputs that it gave in the original network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bnn._common.progress import progress_of
+from bnn._common.text import listed
+from bnn._conversion.activation_inputs import INPUTS, first_inputs
+from bnn._conversion.batchnorm_choice import better_statistics
+from bnn._conversion.layer_rows import Sums
+from bnn._conversion.passage import LARGEST, Change, Passage, Shown
+from bnn._engine.members import Mixture
+from bnn._engine.noise import unwrapped
+from bnn.functional.kernels import from_matrix, to_matrix
+from bnn.functional.low_rank import LowRank, centred, energy_by_rank, low_rank
+from bnn.functional.projection import truncated_svd
+from bnn.nn.base import Weights
+
+
+class Wanted(NamedTuple):
+    """A layer to fit."""
+
+    name: str
+    layer: nn.Module
+    weights: Weights
+    rank: int
+    kernel: str  # which matrix has that rank
+
+
+class Fitted(NamedTuple):
+    """What came out."""
+
+    found: dict[nn.Module, LowRank]  # by layer
+    statistics: list[tuple[Tensor, Tensor]]  # buffers of BatchNorm and better values for them
+    never: list[str]  # names of layers that did not run
+    large: list[str]  # names of layers with too many inputs for second moments
+
+    def apply_statistics_(self) -> None:
+        """Writes the better statistics of BatchNorm, in place."""
+        with torch.no_grad():
+            for buffer, value in self.statistics:
+                buffer.copy_(value)
+
+    def doubts(self) -> list[str]:
+        """What users should know."""
+        plain = "their weights are truncated as without activations="
+        said = [f"layers that did not run on the inputs of activations=: {listed(self.never)}; {plain}"]
+        said += [f"layers with over {LARGEST} inputs, too many for second moments: {listed(self.large)}; {plain}"]
+        return [one for one, names in zip(said, (self.never, self.large), strict=True) if names]
+
+
+def fit_layers(network: nn.Module, wanted: list[Wanted], data: Any) -> Fitted:
+    """Fits layers to what they compute on `data`, and leaves the network as it was.
+
+    Where BatchNorm takes nothing but the output of a layer without a bias, its running mean serves as one.
+    Memory: the second moments of one layer at a time, P^2 float64 per group for rows of P entries and about four times
+    that to solve; and the activations of all inputs at one point of the network, twice, up to 2 GB (`passage.BYTES`).
+    """
+    result = Fitted({}, [], [], [])
+    by_layer = {one.layer: one for one in wanted}
+
+    def change(layer: nn.Module, shown: Shown) -> Weights:
+        one = by_layer[layer]
+        if shown.sums is None:
+            result.large.append(one.name)
+        found, shift = (_truncated(one), None) if shown.sums is None else _fit(one, shown.sums, shown.norm)
+        result.found[layer] = found
+        weight, bias = from_matrix(found.W, one.weights.weight.shape, one.weights.bias is not None, one.kernel)
+        bias = shift if bias is None else bias
+        return Weights(weight.to(one.weights.weight), None if bias is None else bias.to(one.weights.weight))
+
+    def end(passage: Passage, batches: list[Any], outputs: list[tuple[Any, Any]]) -> None:
+        result.statistics.extend(_statistics(passage, batches, outputs))
+
+    _show(network, by_layer, data, change, "fitting", end)
+    result.never.extend(one.name for one in wanted if one.layer not in result.found)
+    return result
+
+
+def output_energies(network: nn.Module, wanted: list[Wanted], data: Any) -> dict[nn.Module, Tensor]:
+    """What every rank of a layer adds to the energy of its outputs on `data` (`energy_by_rank`), by layer.
+
+    All layers keep their weights; those that do not run, or have too many inputs, are left out.
+    """
+    energies: dict[nn.Module, Tensor] = {}
+    by_layer = {one.layer: one for one in wanted}
+
+    def change(layer: nn.Module, shown: Shown) -> Weights:
+        one = by_layer[layer]
+        if shown.sums is not None:
+            energies[layer] = energy_by_rank(*one.weights, shown.sums.moments().S, one.kernel)
+        return one.weights
+
+    _show(network, by_layer, data, change, "measuring")
+    return energies
+
+
+def statistics_names(network: nn.Module) -> list[str]:
+    """The names of the buffers that `Fitted.apply_statistics_` may write."""
+    norms = [(name, m) for name, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [f"{name}.{part}" if name else part for name, norm in norms for part, _ in norm.named_buffers(recurse=False)]
+
+
+# ---- one layer -------------------------------------------------------------------------------------------------------
+
+
+def _fit(one: Wanted, sums: Sums, norm: Tensor | None) -> tuple[LowRank, Tensor | None]:
+    """The weights of limited rank, and a bias (c_out,) where BatchNorm can take one."""
+    moments = sums.moments()
+    if not bool(torch.isfinite(moments.S).all() and torch.isfinite(moments.K).all()):
+        raise ValueError(
+            f"layer {one.name!r} saw or gave NaN or inf on the inputs of activations=: look for them in these inputs, "
+            "and in what the network makes of them"
+        )
+    weight, bias = one.weights.weight.double(), None if one.weights.bias is None else one.weights.bias.double()
+    if norm is None or bias is not None:
+        return low_rank(weight, bias, moments, one.rank, one.kernel), None
+    x, y = sums.means()
+    around = centred(moments, x, y)
+    found = low_rank(weight, None, around, one.rank, one.kernel)
+    W = from_matrix(found.W, weight.shape, False, one.kernel)[0].flatten(1).unflatten(0, (len(x), -1))
+    shift = (y - (W @ x[..., None]).squeeze(-1)).flatten()
+    kept = 1 - (1 - found.kept) * around.energy / moments.energy if moments.energy > 0 else 1.0
+    return found._replace(kept=kept), shift
+
+
+def _truncated(one: Wanted) -> LowRank:
+    """Plain truncation, and how much of the weights' energy it keeps."""
+    W = to_matrix(*one.weights, one.kernel)
+    U, singular, V = truncated_svd(W, min(one.rank, *W.shape))
+    energy = float(W.double().square().sum())
+    return LowRank((U * singular) @ V, float(singular.square().sum()) / energy if energy > 0 else 1.0)
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------
+
+
+End = Callable[[Passage, list[Any], list[tuple[Any, Any]]], None]
+
+
+def _show(
+    network: nn.Module, wanted: dict[nn.Module, Wanted], data: Any, change: Change, what: str, end: End | None = None
+) -> None:
+    """Shows the layers of a network, or of every member of an ensemble, on `data`; with a bar on terminals.
+
+    Args:
+        end: called with each passage, before it is over, with its batches and outputs.
+    """
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    roots = list(network.members) if isinstance(network, Mixture) else [unwrapped(network)]
+    with _evaluating(network), progress_of(None, len(wanted), f"{what} layers", "layers", transient=True) as advance:
+
+        def advancing(layer: nn.Module, shown: Shown) -> Weights:
+            weights = change(layer, shown)
+            advance(f"{what} {wanted[layer].name}", 1)
+            return weights
+
+        for root in roots:
+            inside = set(root.modules())
+            own = {layer: one.weights for layer, one in wanted.items() if layer in inside}
+            if own:
+                with Passage(root, own, advancing) as passage:
+                    batches, outputs = passage.run(first_inputs(data, INPUTS, device))
+                    if end is not None:
+                        end(passage, batches, outputs)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Everything in evaluation mode while the block lasts."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _statistics(passage: Passage, batches: list[Any], outputs: list[tuple[Any, Any]]) -> list[tuple[Tensor, Tensor]]:
+    """Better statistics of BatchNorm, with the biases that layers before them cannot have."""
+    found = {id(buffer): (buffer, value) for buffer, value in better_statistics(passage.root, batches, outputs)}
+    for layer, mean in passage.norms.items():
+        bias = passage.changed[layer].bias if layer in passage.changed else None
+        if bias is not None and passage.weights[layer].bias is None:
+            found[id(mean)] = (mean, found.get(id(mean), (mean, mean))[1] - bias)
+    return list(found.values())
