@@ -1,4 +1,4 @@
-"""Which scales suit a converted network? A small trained CNN on 10,000 images of Fashion-MNIST, fine-tuned, three seeds.
+"""Which scales suit a converted network? A small trained CNN on 10,000 images of Fashion-MNIST, three seeds.
 
     BNN_DATA=folder/with/fashion_mnist python experiments/scales.py
 

@@ -285,6 +285,6 @@ def _above_half(layers: Sequence[Layer], limit: int, plain: int) -> str:
     full = listed(repr(layer.name or "the network") for layer in layers if layer.last and is_open(layer))
     last = f"the last layer, {full}, keeps full rank" if full else "they are small"
     return (
-        f"half of the parameters is not enough for these layers ({last}): {limit:,} instead of {plain:,}. Give a budget "
-        "or sizes to choose otherwise"
+        f"half of the parameters is not enough for these layers ({last}): {limit:,} instead of {plain:,}. Give a "
+        "budget or sizes to choose otherwise"
     )

@@ -44,7 +44,10 @@ class Schedule(Options):
     momentum: float = described("Of sgd.", default=0.9, least=0)
     weight_decay: float = described("For plain networks: a posterior has its prior.", default=0.0, least=0)
     milestones: tuple[float, ...] = described(
-        "Epochs, or fractions of one, after which the rate is multiplied by the decay, as 60,120.", default=(), panel=USUAL, example="60,120"
+        "Epochs, or fractions of one, after which the rate is multiplied by the decay, as 60,120.",
+        default=(),
+        panel=USUAL,
+        example="60,120",
     )
     decay: float = described("Factor of the rate at each milestone. [0.1]", default=0.1)
     cosine: bool = described("Let the rate fall to 0 along a cosine.", default=False)

@@ -122,7 +122,7 @@ def paper_sd(u: Tensor) -> Tensor:
 
 
 def relative_sd(u: Tensor) -> Tensor:
-    """A start in proportion to the entries of u, a scalar: the rms of u differs between the layers by a factor of 30."""
+    """A start in proportion to u, a scalar: the rms of u differs between layers by a factor of 30."""
     rms = u.double().square().mean().sqrt()  # squares of what a narrow prior makes of u are too large for float32
     return (INIT_SD * torch.where(rms > 0, rms, 1.0)).to(at_least_float32(u).dtype)
 
