@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn._conversion.methods import Method as Method
     from bnn._conversion.methods import methods as methods
     from bnn._conversion.methods import register_method as register_method
+    from bnn._conversion.summary import summary as summary
     from bnn._engine.fold import FoldingWarning as FoldingWarning
     from bnn._engine.frozen import frozen_draw as frozen_draw
     from bnn.bayesianize import bayesianize_ as bayesianize_
@@ -91,6 +92,7 @@ _NAMES = {
     "Method": "bnn._conversion.methods",
     "methods": "bnn._conversion.methods",
     "register_method": "bnn._conversion.methods",
+    "summary": "bnn._conversion.summary",
     "FoldingWarning": "bnn._engine.fold",
     "frozen_draw": "bnn._engine.frozen",
     "bayesianize_": "bnn.bayesianize",

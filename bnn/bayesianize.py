@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bnn._conversion.activation_start import Wanted, fit_layers, statistics_names
+from bnn._conversion.budget import Layer, last_layers, left_to_budget, refuse_budget, settle
+from bnn._conversion.energy import note_energy_, warn_of_losses
 from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
 from bnn._conversion.methods import full_rank, layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
-from bnn.functional.kernels import matrix_shape
+from bnn._engine.members import Mixture
 from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
-from bnn.nn.families.inducing import InducingBase, InducingOptions, sizes
+from bnn.nn.families.inducing import InducingBase, InducingOptions, given_sizes
 from bnn.nn.families.q.base import QInducing
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
@@ -47,6 +49,8 @@ def bayesianize_(
             the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
+            `budget=0.25` chooses the sizes of `inducing`: those with which its layers lose least together, within a
+            fraction of their parameters (an integer: that many). With neither sizes nor a budget it is 0.5.
             And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a tensor of inputs.
             Inducing layers then start from weights that lose least of the network's outputs on these inputs, rather
             than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the first ones); a few
@@ -55,15 +59,18 @@ def bayesianize_(
     Raises:
         ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
             that matches nothing, nothing to convert, a layer that is Bayesian already, weights that are complex, NaN
-            or inf, a bias that is frozen while its weight trains (but for `ffg`), activations without a use.
+            or inf, a bias that is frozen while its weight trains (but for `ffg`), activations without a use, a budget
+            that is too small.
         TypeError: an option that no chosen family knows.
 
     Warns about layers that were covered but cannot be converted (a subclass, a parametrized, scripted or quantised
-    layer, a layer whose weight another module reads) and names them.
+    layer, a layer whose weight another module reads), about those that stay dense because no inducing matrix would make
+    them smaller, and about those that keep less than 80 % of their energy, and names them.
 
     >>> import torch, bnn
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
-    >>> bnn.bayesianize_(net, inference={"0": "inducing", "2": {"inference": "fcg", "prior_weight_sd": "neal"}})
+    >>> fcg = {"inference": "fcg", "prior_weight_sd": "neal"}
+    >>> bnn.bayesianize_(net, inference={"0": {"inference": "inducing", "budget": 0.5}, "2": fcg})
     >>> [type(m).__name__ for m in net]
     ['InducingLinear', 'ReLU', 'FCGLinear']
     """
@@ -95,11 +102,15 @@ def convert_chosen_(
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
+    plans, dense, warned = _settled(network, plans)
+    left += dense
     _check_memory(plans)
     fits = None if activations is None else _to_fit(plans)
     starts = _starts(network, plans, {}, keep) if fits is None else []
     if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
         warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
+    for message in warned:
+        warnings.warn(message, UserWarning, stacklevel=3)
     with unchanged_on_error(network, [*reference, *([] if fits is None else statistics_names(network))]):
         if reference:
             network.load_state_dict(reference, strict=False)
@@ -111,8 +122,12 @@ def convert_chosen_(
                 warnings.warn(doubt, UserWarning, stacklevel=3)
         for plan, start in zip(plans, starts, strict=True):
             plan.target.convert_(plan.layer, plan.options, start)
+            if keep:
+                note_energy_(plan.layer, plan.weights)
         _leave_fast_paths_(network)
         mark_root_(network)
+        if keep:
+            warn_of_losses({plan.name: (plan.layer, plan.weights) for plan in plans}, stacklevel=4)
 
 
 def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:
@@ -132,6 +147,7 @@ def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> 
         own = method.layer_options(*layer_shape(layer, method.family), options, rank)
     parsed = target.options_type.parse(target.family, own | options)
     check_real(layer)
+    parsed = target.settled(parsed, plain_weights(layer))
     start = checked_start(layer, target.start(plain_weights(layer), parsed), target.family)
     return target.convert_(copy.deepcopy(layer), parsed, start)
 
@@ -144,6 +160,7 @@ class _Plan(NamedTuple):
     target: type[BayesianLayer]
     options: Options
     weights: Weights
+    entry: int = 0  # which entry of the inference dict gave a budget; 0: none did
 
 
 def _starts(
@@ -169,11 +186,12 @@ def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
 def _to_fit(plans: list[_Plan]) -> list[Wanted]:
     """The layers that `activations=` is for: inducing ones that keep their weights."""
     fits = []
-    for name, layer, target, options, weights in plans:
+    for name, layer, target, options, weights, _ in plans:
         if issubclass(target, InducingBase) and isinstance(options, InducingOptions) and options.init == "weights":
             kernel = target.settled(options, weights).kernel
-            shape = matrix_shape(weights.weight.shape, weights.bias is not None, kernel)
-            fits.append(Wanted(name, layer, weights, min(sizes(options, *shape)), kernel))
+            size = given_sizes(options)
+            assert size is not None  # settled
+            fits.append(Wanted(name, layer, weights, min(size), kernel))
     if not fits:
         found = sorted({plan.target.family for plan in plans})
         raise ValueError(
@@ -194,6 +212,7 @@ def _plan(
     for family, method in methods.items():
         if method is None and family.lower() not in families():
             raise ValueError(unknown(repr(family)))
+    refuse_budget([(choice.family, choice.options) for choice in choices], defaults)
     _check_defaults({name if one is None else one.family for name, one in methods.items()}, defaults)
     readers = Counter(id(p) for module in network.modules() for p in module._parameters.values() if p is not None)
     plans, left = [], []
@@ -215,12 +234,32 @@ def _plan(
         if method is not None:
             rank = full_rank(layer, chosen.get("kernel", "paper"))
             chosen |= method.layer_options(*layer_shape(layer, family), chosen, rank)
+        chosen = left_to_budget(target, chosen)
         with _naming(name):
             parsed = target.options_type.parse(target.family, chosen)
             check_real(layer)
             weights = _weights_to_keep(network, layer, reference)
-        plans.append(_Plan(name, layer, target, parsed, weights))
+        plans.append(_Plan(name, layer, target, parsed, weights, id(options) if "budget" in options else 0))
     return plans, left
+
+
+def _settled(network: nn.Module, plans: list[_Plan]) -> tuple[list[_Plan], list[str], list[str]]:
+    """The plans with all sizes chosen, those aside that stay dense; why they do, and warnings."""
+    last = last_layers(network.members if isinstance(network, Mixture) else [network])
+    layers = {
+        plan.layer: Layer(plan.name, plan.target, plan.weights, plan.options, plan.layer in last, plan.entry)
+        for plan in plans
+        if issubclass(plan.target, InducingBase) and isinstance(plan.options, InducingOptions)
+    }
+    chosen, dense, warned = settle(list(layers.values()))
+    options = dict(zip(layers, chosen, strict=True))
+    kept = []
+    for plan in plans:
+        settled = options.get(plan.layer, plan.options)
+        if settled is not None:
+            with _naming(plan.name):
+                kept.append(plan._replace(options=plan.target.settled(settled, plan.weights)))
+    return kept, dense, warned
 
 
 def _weights_to_keep(network: nn.Module, layer: nn.Module, reference: Mapping[str, Tensor]) -> Weights:

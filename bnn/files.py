@@ -47,12 +47,12 @@ def save(network: nn.Module, path: Path) -> None:
 
     >>> import tempfile, bnn
     >>> net, fresh = nn.Linear(3, 2), nn.Linear(3, 2)
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     bnn.save(net, f"{folder}/net.safetensors")
     ...     bnn.load_(fresh, f"{folder}/net.safetensors")
     >>> fresh
-    InducingLinear(in_features=3, out_features=2, bias=True, family=inducing, M=1x2, q=diagonal, prior_sd=1)
+    InducingLinear(in_features=3, out_features=2, bias=True, family=inducing, M=2x2, q=diagonal, prior_sd=1)
     """
     check_network(network)
     path = os.path.realpath(path)  # a link stays a link: what it names is replaced

@@ -52,7 +52,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> module = BayesianModule(net, num_data=100, lr=1e-2, warmup=2)
     >>> module.schedule.warmup, type(module.configure_optimizers()["optimizer"]).__name__
     (2, 'Adam')

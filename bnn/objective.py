@@ -76,7 +76,7 @@ class ELBO(nn.Module):
     >>> import bnn
     >>> x, y = torch.randn(50, 8), torch.randint(3, (50,))
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> elbo = bnn.ELBO(net, num_data=50, likelihood="categorical", warmup=1, anneal=2)
     >>> optimiser = torch.optim.Adam(elbo.parameters(), lr=1e-3)
     >>> for epoch in range(4):

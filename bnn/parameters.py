@@ -55,7 +55,7 @@ def parameter_groups(network: nn.Module, lr: float, *, scales: float = 10.0, u: 
 
     >>> import torch, bnn
     >>> net = torch.nn.Sequential(torch.nn.Linear(9, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> [group["name"] for group in bnn.parameter_groups(net, lr=1e-3)]
     ['rest', 'scales', 'u of 0', 'u of 2']
     """

@@ -67,7 +67,7 @@ def draws(
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.draws(net, torch.randn(5, 3), samples=4).shape
     torch.Size([4, 5, 2])
     """
@@ -114,7 +114,7 @@ def predict(
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
     torch.Size([5, 2])
     """
@@ -148,7 +148,7 @@ def set_sampling_(network: nn.Module, value: str) -> None:
 
     >>> import bnn
     >>> net = nn.Linear(3, 2)
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.set_sampling_(net, "weight")
     """
     layers = layers_with_sampling(network)

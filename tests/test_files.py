@@ -735,7 +735,9 @@ class Interrupted(BaseException):
 @pytest.mark.parametrize("place", ["", "0", "1.1", "3"])
 def test_a_hook_that_raises_leaves_the_network_as_it_was(place, when, error, tmp_path):
     net = trained(plain())
-    bnn.bayesianize_(net, {"0": "ffg", "1.0": {"inference": "inducing", **INDUCING}, "3": {"inference": "inducing"}})
+    bnn.bayesianize_(
+        net, {"0": "ffg", "1.0": {"inference": "inducing", **INDUCING}, "3": {"inference": "inducing", **INDUCING}}
+    )
     bnn.save(net, tmp_path / "net")
     fresh = plain().eval()
     fresh[1].train()

@@ -6,13 +6,14 @@ from numbers import Integral
 from typing import Any
 
 
-def check_positive(name: str, value: Any, *, zero: bool = False, none: bool = False) -> None:
-    """Raises unless `value` is a finite number > 0 (>= 0 with `zero`; or None with `none`)."""
+def check_positive(name: str, value: Any, *, zero: bool = False, none: bool = False, other: str = "") -> None:
+    """Raises unless `value` is a finite number > 0 (>= 0 with `zero`; or None with `none`); `other` may be meant."""
     if none and value is None:
         return
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (0 <= value < float("inf")) or (value == 0 and not zero):
         wanted = f"a finite number {'>= 0' if zero else '> 0'}" + (" or None" if none else "")
+        wanted += f" or {other}" if other else ""
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
@@ -67,3 +68,11 @@ def fraction_of(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{what} must be a fraction from 0 up to 1 (0 or None: no such part), got {value!r}")
     return float(value)
+
+
+def check_budget(name: str, value: Any) -> None:
+    """Raises unless `value` is None, a fraction in (0, 1] or an integer >= 1."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if value is not None and not whole and not (isinstance(value, float) and 0 < value <= 1):
+        wanted = "a fraction of the parameters, above 0 and at most 1.0, or an integer number of them"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")

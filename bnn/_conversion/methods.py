@@ -75,7 +75,8 @@ class Method:
         """The options for a layer with the matrix W (d_out x d_in), apart from those that somebody gives.
 
         A side of U is at most the smaller side of W, since the mean of W has no larger rank than that; so small layers
-        hardly take more parameters than they had. Narrow layers have a prior sd of 1 (see `PRIOR`).
+        hardly take more parameters than they had; a budget that is given chooses them instead. Narrow layers have a
+        prior sd of 1 (see `PRIOR`).
 
         Args:
             rank: the smaller side of W where a kernel is split, see `full_rank`; else that of d_out and d_in.
@@ -86,7 +87,8 @@ class Method:
         own = dict(self.options)
         if self.size is not None:
             side = min(self.size, min(d_out, d_in) if rank is None else rank)
-            own |= {"inducing_rows": side, "inducing_cols": side}
+            if "budget" not in given:
+                own |= {"inducing_rows": side, "inducing_cols": side}
             if d_in < NARROW and not {"prior_sd", "sqrt_width_scaling"} & set(given):
                 own |= {"prior_sd": 1.0, "sqrt_width_scaling": False}
         return {name: value for name, value in own.items() if name not in given}

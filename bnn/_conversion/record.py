@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -152,8 +153,20 @@ def _read_layer(what: str, value: Any) -> LayerRecord:
         if not fields[name] or any(type(one) is not kind for one in fields[name]):
             raise ValueError(f"{name!r} of {what} must be a list of {kind.__name__}, found {fields[name]!r:.60}")
     record = LayerRecord(**fields)
-    _parsed(what, record.parsed, record.options)
+    options = _parsed(what, record.parsed, record.options)
+    if isinstance(options, InducingOptions):
+        sizes = _sizes_of_old_files(options, record.weight, record.bias)
+        record = replace(record, options=record.options | sizes)
     return record
+
+
+def _sizes_of_old_files(options: InducingOptions, weight: list[int], bias: bool) -> dict[str, int]:
+    """The sizes that files leave open which were written when these were floor(sqrt(d))."""
+    rows, cols = weight[0], math.prod(weight[1:]) + bias
+    return {
+        "inducing_rows": options.inducing_rows or max(1, math.isqrt(rows)),
+        "inducing_cols": options.inducing_cols or max(1, math.isqrt(cols)),
+    }
 
 
 def _read_global(what: str, value: Any) -> GlobalRecord:

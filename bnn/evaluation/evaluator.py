@@ -66,7 +66,7 @@ def evaluate(
 
     >>> import torch, bnn
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-    >>> bnn.bayesianize_(net, "inducing", max_lamda=0.1)
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2, max_lamda=0.1)
     >>> x, y = torch.randn(50, 4), torch.randint(3, (50,))
     >>> found = evaluate(net, (x, y), ood={"far": 10 * torch.randn(40, 4)}, resamples=100)
     >>> list(found.ood["far"].detection["entropy"]), found.size.plain

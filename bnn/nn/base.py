@@ -93,7 +93,7 @@ class BayesianLayer(Drawing):
 
     @classmethod
     def settled(cls, options: Any, weights: Weights) -> Any:
-        """The options with what the layer decides: what is stored on a layer says what it is."""
+        """The options with what the layer decides, by its weights or their shape: what is stored says what it is."""
         return options
 
     @classmethod
@@ -253,6 +253,7 @@ class BayesianLayer(Drawing):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {error}; options of {self.family!r} are {known}") from None
         self.__dict__.update(layer.__dict__)  # a layer built from scratch is a plain one, converted
+        options = self.settled(options, plain_weights(layer))
         adopt_(self, options, self.start(plain_weights(layer), options))
 
     @classmethod

@@ -67,6 +67,7 @@ def restart_(layer: Any, params: Mapping[str, Tensor | None]) -> None:
     with torch.no_grad():
         for name, value in tensors.items():
             getattr(layer, name).copy_(value)
+    layer.energy_kept = None  # of other weights
 
 
 def fresh_weights(layer: Any) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ def refresh_batchnorm_(network: nn.Module, loader: Any, batches: int | None = No
 
     >>> import bnn
     >>> net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.refresh_batchnorm_(net, torch.utils.data.DataLoader(torch.randn(64, 3), batch_size=16))
     1
     """

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, own_randomness, seed_everything
+from bnn._conversion.energy import EnergyWarning
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
@@ -128,7 +129,9 @@ def _shared(noises: list[Any]) -> Any:
 def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
     with own_randomness(torch.device("cpu")):
         seed_everything(derived(recipe.seed, REFRESH))
-        bayesianize_(net, **recipe.method)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EnergyWarning)  # training follows, and mends it
+            bayesianize_(net, **recipe.method)
         if recipe.global_inducing is not None:
             register_global_inducing_weights_(net, **recipe.global_inducing)
         if recipe.pretrain is not None or recipe.weights is not None:

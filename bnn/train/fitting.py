@@ -100,7 +100,7 @@ def fit(
 
     >>> import bnn
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-    >>> bnn.bayesianize_(net, "inducing")
+    >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> history = bnn.fit(net, (torch.randn(60, 4), torch.randint(3, (60,))), epochs=2, batch_size=20)
     >>> [round(epoch["kl_scale"], 1) for epoch in history.epochs]
     [1.0, 1.0]

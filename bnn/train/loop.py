@@ -102,8 +102,6 @@ class Loop:
 
     def _run_epoch(self, interrupts: Interrupts, progress: Progress) -> None:
         place = Place(self.seed, self.epoch, self.fabric.global_rank, self.fabric.world_size)
-        for group in self.optimiser.param_groups:
-            group["lr"] = group["initial_lr"] * self.schedule.rate(self.epoch)
         self._started = time.monotonic()
         for batch in self.source.epoch(place, self.step):
             with self.sampling.in_force():
@@ -122,6 +120,8 @@ class Loop:
     def _take_step(self, batch: Batch, place: Place) -> None:
         seed_everything(derived(self.seed, STEP, self.epoch, self.step, place.rank))
         x, y = self.fabric.to_device((batch.x, batch.y))
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["initial_lr"] * self.schedule.rate(self._done())
         self.optimiser.zero_grad()
         statistics = Statistics(self.net)
         try:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bnn._common.checks import check_bool, check_choice, check_positive, check_size
 from bnn._common.options import Options, described
 
@@ -28,8 +30,9 @@ ADDED = ["sampling"]  # what old checkpoints do not hold: it may be said now
 class Schedule(Options):
     """Everything `bnn.fit` needs to know about how to train; each field is a keyword of `bnn.fit`, too.
 
-    The learning rate of epoch e is lr * decay^(number of milestones <= e), times (1 + cos(pi e / epochs)) / 2 with
-    `cosine`; `scale_rate` and `u_rate` are the factors of `bnn.parameter_groups` on top.
+    The learning rate of the step that begins after e epochs (2.5: in the middle of the third) is
+    lr * decay^(number of milestones <= e), times (1 + cos(pi e / epochs)) / 2 with `cosine`; `scale_rate` and `u_rate`
+    are the factors of `bnn.parameter_groups` on top. Data of unknown length step once per epoch.
     """
 
     epochs: int = described("Epochs; by default by the size of the data.", default=10, panel=USUAL, least=1)
@@ -40,8 +43,11 @@ class Schedule(Options):
     lr: float = described("Learning rate.", default=1e-3, panel=USUAL)
     momentum: float = described("Of sgd.", default=0.9, least=0)
     weight_decay: float = described("For plain networks: a posterior has its prior.", default=0.0, least=0)
-    milestones: tuple[int, ...] = described(
-        "Epochs after which the rate is multiplied by the decay, as 60,120.", default=(), panel=USUAL, example="60,120"
+    milestones: tuple[float, ...] = described(
+        "Epochs, or fractions of one, after which the rate is multiplied by the decay, as 60,120.",
+        default=(),
+        panel=USUAL,
+        example="60,120",
     )
     decay: float = described("Factor of the rate at each milestone. [0.1]", default=0.1)
     cosine: bool = described("Let the rate fall to 0 along a cosine.", default=False)
@@ -113,8 +119,8 @@ class Schedule(Options):
                 raise TypeError(f"unknown option {name!r} for 'bnn.fit'; it is called {OTHER_NAMES[name]!r} here")
         return cls.parse("bnn.fit", options)
 
-    def rate(self, epoch: int) -> float:
-        """The factor of all learning rates in this epoch."""
+    def rate(self, epoch: float) -> float:
+        """The factor of all learning rates after so many epochs."""
         steps = self.decay ** sum(epoch >= milestone for milestone in self.milestones)
         return steps * (0.5 * (1 + math.cos(math.pi * epoch / self.epochs)) if self.cosine else 1.0)
 
@@ -167,11 +173,12 @@ class Schedule(Options):
         ]
 
 
-def _milestones(value: Any) -> tuple[int, ...]:
+def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(f"milestones must be a list of epochs, as [60, 120, 160]; got {value!r}")
+    value = [one.item() if isinstance(one, np.generic) else one for one in value]
     for milestone in value:
-        check_size("a milestone", milestone)
+        check_positive("a milestone", milestone)
     if list(value) != sorted(value):
         raise ValueError(f"milestones must rise, got {list(value)}")
-    return tuple(int(milestone) for milestone in value)
+    return tuple(int(milestone) if milestone == int(milestone) else float(milestone) for milestone in value)

@@ -60,14 +60,15 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
+SIZES = {"inducing_rows": 4, "inducing_cols": 4}
 CASES: dict[str, tuple[Any, tuple[int, ...], str, dict[str, Any]]] = {
     "mlp, ffg": (mlp, (5, 12), "ffg", {"init_sd": 0.3}),
-    "mlp, lamda 0": (mlp, (5, 12), "inducing", {"max_lamda": 0}),
-    "mlp, lamda 0.3": (mlp, (5, 12), "inducing", {"init_lamda": 0.3}),
-    "mlp, lamda 0.3, weight": (mlp, (5, 12), "inducing", {"init_lamda": 0.3, "sampling": "weight"}),
+    "mlp, lamda 0": (mlp, (5, 12), "inducing", SIZES | {"max_lamda": 0}),
+    "mlp, lamda 0.3": (mlp, (5, 12), "inducing", SIZES | {"init_lamda": 0.3}),
+    "mlp, lamda 0.3, weight": (mlp, (5, 12), "inducing", SIZES | {"init_lamda": 0.3, "sampling": "weight"}),
     "residual, ffg": (Residual, (5, 3, 6, 6), "ffg", {"init_sd": 0.1}),
-    "residual, lamda 0": (Residual, (5, 3, 6, 6), "inducing", {"max_lamda": 0}),
-    "residual, lamda 0.3": (Residual, (5, 3, 6, 6), "inducing", {"init_lamda": 0.3}),
+    "residual, lamda 0": (Residual, (5, 3, 6, 6), "inducing", SIZES | {"max_lamda": 0}),
+    "residual, lamda 0.3": (Residual, (5, 3, 6, 6), "inducing", SIZES | {"init_lamda": 0.3}),
 }
 
 

@@ -68,33 +68,47 @@ DEFAULTS = {
 @pytest.mark.parametrize("inference", list(DEFAULTS))
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
+    settled = {"inducing_rows": 1, "inducing_cols": 2} if inference.startswith("inducing") else {}
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
-    ours = {"init": "weights", "kernel": "paper", "sampling": "auto"} if inference.startswith("inducing") else {}
+    ours = {"init": "weights", "kernel": "paper", "sampling": "auto", "budget": None}
+    ours = ours if inference.startswith("inducing") else {}
     ours = {"sampling": "auto"} if inference == "ffg" else ours
     assert set(got) == set(DEFAULTS[inference]) | set(ours)
-    for name, value in (DEFAULTS[inference] | ours).items():
+    for name, value in (DEFAULTS[inference] | ours | settled).items():
         assert got[name] == value, name
     with pytest.raises(AttributeError):
         layer.options.prior_sd = 3.0  # frozen: validated once
 
 
+@pytest.mark.own_sizes
 @pytest.mark.parametrize(
-    ("layer", "rows", "cols"),
-    [
-        (nn.Linear(15, 9), 3, 4),  # 15 inputs and the bias
-        (nn.Linear(15, 9, bias=False), 3, 3),
-        (nn.Linear(1, 1, bias=False), 1, 1),
-        (nn.Linear(2, 3), 1, 1),
-        (nn.Conv2d(4, 10, 3, groups=2), 3, 4),  # 2 * 9 + 1
-        (nn.Conv1d(8, 16, 2, bias=False), 4, 4),
-    ],
+    "layer",
+    [nn.Linear(15, 9), nn.Linear(15, 9, bias=False), nn.Conv2d(4, 10, 3, groups=2), nn.Conv1d(8, 16, 2, bias=False)],
+    ids=str,
 )
-def test_unset_sizes_are_the_floor_of_the_square_root(layer: nn.Module, rows: int, cols: int) -> None:
+def test_unset_sizes_of_a_layer_alone_take_half_of_its_parameters(layer: nn.Module) -> None:
+    plain = bnn.parameter_count(layer)
     for q in ("diagonal", "matrix", "full", "ensemble"):
-        converted = inducing(layer, q_inducing=q)
-        assert (len(converted.z_row), len(converted.z_col)) == (rows, cols)
-    assert len(inducing(layer, inducing_rows=11).z_row) == 11  # one size may be set, and is never clipped
-    assert len(inducing(layer, inducing_rows=11).z_col) == cols
+        options = {"q_inducing": q, "ensemble_size": 2}
+        converted = inducing(layer, **options)
+        m = len(converted.z_row)
+        assert len(converted.z_col) == m
+        assert m == 1 or bnn.parameter_count(converted) <= plain / 2
+        larger = inducing(layer, **options, inducing_rows=m + 1, inducing_cols=m + 1)
+        assert bnn.parameter_count(larger) > plain / 2
+        within = inducing(layer, **options, budget=1.0)
+        assert bnn.parameter_count(within) <= plain
+        with pytest.raises(ValueError, match="the least possible"):
+            inducing(layer, **options, budget=3)
+
+
+@pytest.mark.own_sizes
+def test_one_size_stands_for_both() -> None:
+    for given in ({"inducing_rows": 11}, {"inducing_cols": 11}):
+        layer = inducing(nn.Linear(15, 9), **given)  # never clipped
+        assert (len(layer.z_row), len(layer.z_col)) == (11, 11)
+    assert (layer.options.inducing_rows, layer.options.inducing_cols) == (11, 11)
+    assert len(inducing(nn.Linear(1, 1)).z_row) == 1
 
 
 def test_shapes_of_the_state_dict() -> None:

@@ -16,6 +16,7 @@ import bnn
 from bnn._common.seeds import derived
 from bnn.data.batches import Place
 from bnn.train.loop import STEP
+from bnn.train.schedule import Schedule
 
 # ---- the loop --------------------------------------------------------------------------------------------------------
 
@@ -176,3 +177,23 @@ def test_a_fabric_of_ones_own_writes_our_checkpoints_too(tmp_path: Path) -> None
     run(net, epochs=2, out=tmp_path, fabric=fabric)
     assert same(net, expected)
     assert fabric.strategy.checkpoint_io is before
+
+
+def test_rates_fall_with_every_batch() -> None:
+    """So that a run of one epoch decays, too; milestones may be fractions of an epoch."""
+    schedule = Schedule(epochs=2, cosine=True, milestones=[0.5, 1], decay=0.1)
+    for done, expected in ((0.0, 1.0), (0.25, 0.961940), (0.5, 0.0853553), (1.0, 0.005), (1.5, 0.00146447)):
+        assert schedule.rate(done) == pytest.approx(expected, rel=1e-5)
+    rates: list[float] = []
+    net = plain_net()
+
+    class Watched(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    watched = lambda self, elbo: Watched([{"params": list(elbo.parameters()), "initial_lr": self.lr}], lr=self.lr)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Schedule, "optimiser_of", watched)
+        run(net, blobs(40), epochs=1, lr=0.1, cosine=True)
+    assert rates == pytest.approx([0.1 * 0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)])

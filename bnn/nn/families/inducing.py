@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bnn._common.checks import check_bool, check_choice, check_positive, check_size
+from bnn._common.checks import check_bool, check_budget, check_choice, check_positive, check_size
 from bnn._engine.cache import Cache
 from bnn._engine.draw import Draw
 from bnn.functional.factors import factor_together, positive_together
@@ -20,22 +21,24 @@ from bnn.functional.kernels import settled_kernel
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
-from bnn.nn.families.q.base import QInducing
+from bnn.nn.families.q.base import QInducing, relative_sd
 from bnn.nn.families.q.choice import q_class, q_from, record_of
 from bnn.nn.families.ways import DrawnInStages, Posterior
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
 
+FROM_WEIGHTS = "weights"  # a prior sd that is taken from the weights at hand
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
+HALF = 0.5  # the budget where nobody gives one, nor sizes
 
 
 @dataclass(frozen=True)
 class InducingOptions(Options):
     """Options of `inducing` and `inducingdeterministic`."""
 
-    inducing_rows: int | None = None  # M_out; None: floor(sqrt(d_out))
-    inducing_cols: int | None = None  # M_in; None: floor(sqrt(d_in)), the bias counted
-    prior_sd: float = 1.0
+    inducing_rows: int | None = None  # M_out; None: as inducing_cols; neither: as the budget allows
+    inducing_cols: int | None = None  # M_in
+    prior_sd: Any = 1.0  # a number, or "weights": the root mean square of the weights at hand
     init_lamda: float = 1e-4  # nearly deterministic given U: training first finds the mean
     learn_lamda: bool = True
     max_lamda: float | None = None  # the paper: 0.03 or 0.1; 0 makes W given U a point
@@ -48,11 +51,14 @@ class InducingOptions(Options):
     kernel: str = "paper"  # a convolution's weights as c_out x (c_in kh kw); "split": (c_out kw) x (c_in kh); "auto"
     init: str = "weights"  # keep the weights at hand, projected; "paper": random, as in the paper
     sampling: str = "auto"  # exact for every input; "weight": one function for the batch; "local": for every position
+    budget: float | None = None  # of all layers together: a fraction of their parameters, or an integer number of them
 
     def __post_init__(self) -> None:
         check_size("inducing_rows", self.inducing_rows, none=True)
         check_size("inducing_cols", self.inducing_cols, none=True)
-        check_positive("prior_sd", self.prior_sd)
+        check_budget("budget", self.budget)
+        if self.prior_sd != FROM_WEIGHTS:
+            check_positive("prior_sd", self.prior_sd, other=repr(FROM_WEIGHTS))
         check_positive("init_lamda", self.init_lamda)
         check_positive("max_lamda", self.max_lamda, zero=True, none=True)
         check_positive("max_sd_u", self.max_sd_u, zero=True, none=True)
@@ -92,29 +98,56 @@ class InducingBase(DrawnInStages):
         raise NotImplementedError
 
     @classmethod
-    def settled(cls, options: InducingOptions, weights: Weights) -> InducingOptions:
-        kernel = settled_kernel(options.kernel, weights.weight.shape) if cls.splits else "paper"
-        return options if options.kernel == kernel else replace(options, kernel=kernel)
+    def _kernel(cls, weights: Weights, options: InducingOptions) -> str:
+        """The arrangement that `kernel` means for these weights."""
+        return settled_kernel(options.kernel, weights.weight.shape) if cls.splits else "paper"
 
     @classmethod
     def arranged(cls, weights: Weights, options: InducingOptions) -> Tensor:
         """The weights of a plain layer as the matrix W that `kernel` asks for."""
-        return cls.to_split(weights) if cls.settled(options, weights).kernel == "split" else cls.to_matrix(weights)
+        return cls.to_split(weights) if cls._kernel(weights, options) == "split" else cls.to_matrix(weights)
+
+    @classmethod
+    def settled(cls, options: InducingOptions, weights: Weights) -> InducingOptions:
+        options = replace(options, kernel=cls._kernel(weights, options))
+        if options.prior_sd == FROM_WEIGHTS:
+            W = cls.to_matrix(weights)
+            options = replace(options, prior_sd=_rms(W) or W.shape[1] ** -0.5, sqrt_width_scaling=False)
+        rows, cols = given_sizes(options) or cls._sizes_of_one(weights, options)
+        return replace(options, inducing_rows=rows, inducing_cols=cols, budget=None)
+
+    @classmethod
+    def _sizes_of_one(cls, weights: Weights, options: InducingOptions) -> tuple[int, int]:
+        """The largest sizes of a layer by itself within its budget; at least 1 where nobody gave one."""
+        budget = HALF if options.budget is None else options.budget
+        plain = sum(part.numel() for part in weights if part is not None)
+        limit = budget if isinstance(budget, int) else budget * plain
+        m, shape = 1, cls.arranged(weights, options).shape
+        while m < min(shape) and cls.cost(shape, options, m + 1, m + 1) <= limit:
+            m += 1
+        least = cls.cost(shape, options, 1, 1)
+        if least > limit and options.budget is not None:
+            raise ValueError(f"budget={budget!r} of {plain} parameters: a U of 1 x 1 takes {least}, the least possible")
+        return m, m
 
     @classmethod
     def parameters_for(cls, weights: Weights, options: InducingOptions, m_out: int, m_in: int) -> int:
         """How many parameters a layer takes with an inducing matrix of M_out x M_in."""
         empty = Weights(*(None if part is None else part.to("meta") for part in weights))  # type: ignore[arg-type]
-        rows, columns = cls.arranged(empty, options).shape
-        u = torch.empty(m_out, m_in, device="meta")
-        of_q = sum(tensor.numel() for tensor in q_from(options.q_inducing, options).start(u).values())
+        return cls.cost(cls.arranged(empty, options).shape, options, m_out, m_in)
+
+    @classmethod
+    def cost(cls, shape: Sequence[int], options: InducingOptions, m_out: int, m_in: int) -> int:
+        """The same, by the shape of W."""
+        rows, columns = shape
+        of_q = q_from(options.q_inducing, options).parameters(m_out, m_in)
         lamda = options.learn_lamda and cls.has_lamda(options)
         return m_out * (rows + 1) + m_in * (columns + 1) + of_q + lamda
 
     @classmethod
     def start(cls, weights: Weights, options: InducingOptions, matrix: Tensor | None = None) -> Start:
         W = cls.arranged(weights, options) if matrix is None else matrix.to(weights.weight)  # another one to keep
-        m_out, m_in = sizes(options, *W.shape)
+        m_out, m_in = _settled_sizes(options)
         refuse_covariance(cls.covariance_size(weights, options), W, cls.family)
         d_row, d_col = (
             torch.full((m,), INIT_D, dtype=at_least_float32(W).dtype, device=W.device) for m in (m_out, m_in)
@@ -129,6 +162,8 @@ class InducingBase(DrawnInStages):
             row, col = factor(z_row, d_row), factor(z_col, d_col)
             u = (row.L @ u.to(row.L) @ col.L.mT).to(u)
         trained = {"z_row": z_row, "z_col": z_col} | q.start(u)
+        if options.init == "weights":
+            trained |= q.spread_start(u, relative_sd(u))
         trained |= {"_d_row": inverse_softplus(d_row).to(W.dtype), "_d_col": inverse_softplus(d_col).to(W.dtype)}
         lamda = min(options.init_lamda, options.max_lamda or math.inf)
         raw = {"_lamda": inverse_softplus(torch.tensor(lamda, dtype=torch.double)).to(W)}
@@ -137,7 +172,7 @@ class InducingBase(DrawnInStages):
 
     @classmethod
     def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
-        m_out, m_in = sizes(options, *cls.arranged(weights, options).shape)
+        m_out, m_in = _settled_sizes(options)
         return q_from(options.q_inducing, options).covariance_size(m_out, m_in)
 
     @property
@@ -287,11 +322,25 @@ def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
     return {layer: Posterior(row, col, lamdas.get(layer), spreads[layer]) for layer, (row, col) in pairs}
 
 
-def sizes(options: InducingOptions, d_out: int, d_in: int) -> tuple[int, int]:
-    """(M_out, M_in): as asked for, else floor(sqrt(d)), at least 1."""
-    return options.inducing_rows or max(1, math.isqrt(d_out)), options.inducing_cols or max(1, math.isqrt(d_in))
+def given_sizes(options: InducingOptions) -> tuple[int, int] | None:
+    """(M_out, M_in) if one of them is given, for both: more on one side would not raise the rank of the mean."""
+    rows, cols = options.inducing_rows or options.inducing_cols, options.inducing_cols or options.inducing_rows
+    return None if rows is None or cols is None else (rows, cols)
 
 
 def prior_sd(options: InducingOptions, d_in: int) -> float:
     """sigma: `prior_sd`, over sqrt(d_in) with `sqrt_width_scaling`."""
     return options.prior_sd / (math.sqrt(d_in) if options.sqrt_width_scaling else 1.0)
+
+
+def _settled_sizes(options: InducingOptions) -> tuple[int, int]:
+    """(M_out, M_in) of options that are settled."""
+    rows, cols = options.inducing_rows, options.inducing_cols
+    if rows is None or cols is None:
+        raise ValueError("the sizes of U are open: settle the options first, with `settled`")
+    return rows, cols
+
+
+def _rms(W: Tensor) -> float:
+    """The root mean square; 1 for a tensor without data."""
+    return 1.0 if W.is_meta else float(W.double().square().mean().sqrt())

@@ -48,6 +48,14 @@ class QInducing(ABC):
     def start(self, u: Tensor) -> dict[str, Tensor]:
         """The tensors it trains, by name, around the matrix u (M_out, M_in)."""
 
+    def spread_start(self, u: Tensor, sd: Tensor) -> dict[str, Tensor]:
+        """Those tensors of `start` that hold standard deviations, for a start at `sd` (a scalar), where it has some."""
+        return {}
+
+    def parameters(self, m_out: int, m_in: int) -> int:
+        """How many numbers it trains."""
+        return sum(one.numel() for one in self.start(torch.empty(m_out, m_in, device="meta")).values())
+
     def fixed(self, u: Tensor) -> dict[str, Tensor]:
         """Tensors it keeps in the state dict but does not use."""
         return {}
@@ -108,7 +116,18 @@ def eye(n: int, like: Tensor) -> Tensor:
     return torch.eye(n, dtype=like.dtype, device=like.device)
 
 
-def raw_sds(u: Tensor, cap: float | None = None) -> Tensor:
+def paper_sd(u: Tensor) -> Tensor:
+    """The paper's start of the standard deviations, a scalar."""
+    return torch.full((), INIT_SD, dtype=at_least_float32(u).dtype, device=u.device)
+
+
+def relative_sd(u: Tensor) -> Tensor:
+    """A start in proportion to u, a scalar: the rms of u differs between layers by a factor of 30."""
+    rms = u.double().square().mean().sqrt()  # squares of what a narrow prior makes of u are too large for float32
+    return (INIT_SD * torch.where(rms > 0, rms, 1.0)).to(at_least_float32(u).dtype)
+
+
+def raw_sds(u: Tensor, sd: Tensor, cap: float | None = None) -> Tensor:
     """Starting standard deviations of the entries of u, through softplus."""
-    sd = INIT_SD if cap is None else min(INIT_SD, cap)
-    return inverse_softplus(torch.full_like(u, sd, dtype=at_least_float32(u).dtype)).to(u.dtype)
+    sd = sd if cap is None else sd.clamp(max=cap)
+    return torch.zeros_like(u) + inverse_softplus(sd).to(u.dtype)

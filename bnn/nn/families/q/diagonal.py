@@ -11,7 +11,7 @@ from torch import Tensor
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import TrilPair, kl_diagonal_u
 from bnn.functional.linalg import positive
-from bnn.nn.families.q.base import QInducing, raw_sds
+from bnn.nn.families.q.base import QInducing, paper_sd, raw_sds
 from bnn.nn.families.q.point import Point
 
 
@@ -32,7 +32,13 @@ class Diagonal(QInducing):
         return Point() if cap == 0 else cls(cap)
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
-        return {"inducing_mean": u, "_inducing_sd": raw_sds(u, self.max_sd)}
+        return {"inducing_mean": u} | self.spread_start(u, paper_sd(u))
+
+    def spread_start(self, u: Tensor, sd: Tensor) -> dict[str, Tensor]:
+        return {"_inducing_sd": raw_sds(u, sd, self.max_sd)}
+
+    def parameters(self, m_out: int, m_in: int) -> int:
+        return 2 * m_out * m_in
 
     def spread_of(self, layer: Any) -> list[Tensor]:
         return [layer._inducing_sd]

@@ -11,7 +11,7 @@ from torch import Tensor
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import TrilPair, kl_full_u
 from bnn.functional.linalg import at_least_float32, pack_tril, row_norms, triangle_unit, unpack_tril
-from bnn.nn.families.q.base import INIT_SD, QInducing, eye
+from bnn.nn.families.q.base import QInducing, eye, paper_sd
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,14 @@ class Full(QInducing):
     name = "full"
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
-        return {"inducing_mean": u.flatten(), "_inducing_scale_tril": pack_tril(INIT_SD * eye(u.numel(), u))}
+        return {"inducing_mean": u.flatten()} | self.spread_start(u, paper_sd(u))
+
+    def spread_start(self, u: Tensor, sd: Tensor) -> dict[str, Tensor]:
+        return {"_inducing_scale_tril": pack_tril(sd.to(u.dtype) * eye(u.numel(), u))}
+
+    def parameters(self, m_out: int, m_in: int) -> int:
+        n = m_out * m_in
+        return n + n * (n + 1) // 2
 
     def covariance_size(self, m_out: int, m_in: int) -> int:
         return m_out * m_in

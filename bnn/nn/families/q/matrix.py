@@ -11,7 +11,7 @@ from torch import Tensor
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import TrilPair, kl_matrix_u
 from bnn.functional.linalg import pack_tril, row_norms, unpack_tril
-from bnn.nn.families.q.base import INIT_SD, QInducing, eye
+from bnn.nn.families.q.base import QInducing, eye, paper_sd
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,18 @@ class Matrix(QInducing):
     name = "matrix"
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
-        m_out, m_in = u.shape  # sd = T_r T_c on the diagonals: the square root each
+        return {"inducing_mean": u} | self.spread_start(u, paper_sd(u))
+
+    def spread_start(self, u: Tensor, sd: Tensor) -> dict[str, Tensor]:
+        m_out, m_in = u.shape
+        root = sd.sqrt().to(u.dtype)  # sd = T_r T_c on the diagonals: the square root each
         return {
-            "inducing_mean": u,
-            "_inducing_row_scale_tril": pack_tril(INIT_SD**0.5 * eye(m_out, u)),
-            "_inducing_col_scale_tril": pack_tril(INIT_SD**0.5 * eye(m_in, u)),
+            "_inducing_row_scale_tril": pack_tril(root * eye(m_out, u)),
+            "_inducing_col_scale_tril": pack_tril(root * eye(m_in, u)),
         }
+
+    def parameters(self, m_out: int, m_in: int) -> int:
+        return m_out * m_in + (m_out * (m_out + 1) + m_in * (m_in + 1)) // 2
 
     def spread_of(self, layer: Any) -> list[Tensor]:
         return [layer._inducing_row_scale_tril, layer._inducing_col_scale_tril]

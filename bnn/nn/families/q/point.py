@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnn._engine.draw import Draw
 from bnn.functional.gaussian import TrilPair, whiten
-from bnn.nn.families.q.base import QInducing, raw_sds
+from bnn.nn.families.q.base import QInducing, paper_sd, raw_sds
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Point(QInducing):
         return {"inducing_mean": u}
 
     def fixed(self, u: Tensor) -> dict[str, Tensor]:
-        return {"_inducing_sd": raw_sds(u)}  # so that state dicts have the names of `diagonal`
+        return {"_inducing_sd": raw_sds(u, paper_sd(u))}  # so that state dicts have the names of `diagonal`
 
     def noise_shape(self, layer: Any) -> tuple[int, ...]:
         return ()

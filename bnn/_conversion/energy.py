@@ -1,0 +1,77 @@
+"""How much of the weights (or outputs) of its layers a conversion keeps, and what to say where it is little."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from bnn._common.text import listed
+from bnn.nn.base import Weights
+from bnn.nn.families.inducing import InducingBase
+
+LITTLE = 0.8  # of a layer's energy: below, networks were seen to lose many points of accuracy
+
+
+class EnergyWarning(UserWarning):
+    """A conversion keeps little of what some layers computed."""
+
+
+def note_energy_(layer: nn.Module, weights: Weights) -> None:
+    """Sets `energy_kept` of a converted layer, in place: 1 - |W - E[W]|^2 / |W|^2 for the weights W it had.
+
+    Only where an inducing matrix keeps the weights at hand, and nobody has set it: families that keep all of them, and
+    random starts, have nothing to tell.
+    """
+    keeps = isinstance(layer, InducingBase) and layer.options.init == "weights"
+    if not keeps or layer.energy_kept is not None or weights.weight.is_meta:
+        return
+    W = layer.to_matrix(weights).double()
+    with torch.no_grad():
+        mean = layer.to_matrix(layer.mean_weights())
+    layer.reset_cache()  # factors are computed when the layer runs
+    energy = float(W.square().sum())
+    layer.energy_kept = 1.0 if energy == 0 else 1.0 - float((W - mean.double()).square().sum()) / energy
+
+
+def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: int) -> None:
+    """Warns, once, of layers that keep little of their energy: names the worst, and what to do.
+
+    Not of weights that are still a random start: there is nothing to lose in them.
+    """
+    little: dict[str, float] = {}
+    for name, (layer, weights) in layers.items():
+        kept = layer.energy_kept if isinstance(layer, InducingBase) else None
+        if kept is not None and kept < LITTLE and not looks_untrained(weights.weight):
+            little[name] = kept
+    if not little:
+        return
+    worst = sorted(little, key=lambda name: little[name])
+    shown = listed(f"{name or 'the network'} {little[name]:.0%}" for name in worst)
+    number = "1 layer keeps" if len(worst) == 1 else f"{len(worst)} layers keep"
+    warnings.warn(
+        f"{number} less than {LITTLE:.0%} of the energy of the weights: {shown}. If they were trained, fine-tune the "
+        "network (bnn.fit), or take a larger budget or sizes; bnn.summary(net) shows all layers",
+        EnergyWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def looks_untrained(weight: Tensor) -> bool:
+    """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one.
+
+    Uniform within +-1/sqrt(fan-in), with the root mean square of that, and training moves some of many weights beyond;
+    normal with the sd sqrt(2 / fan-out) (ResNets), or sqrt(2 / fan-in), and a kurtosis of 3.
+    """
+    w, n = weight.detach().double(), weight.numel()
+    fan_in, fan_out = w[0].numel(), n // max(1, w.shape[1])
+    rms, bound = float(w.square().mean().sqrt()), 1 / math.sqrt(max(1, fan_in))
+    few = 4 / math.sqrt(n)  # four standard errors of a root mean square, and more of the other moments
+    if float(w.abs().max()) <= bound * (1 + torch.finfo(weight.dtype).eps):
+        return abs(rms * math.sqrt(3) / bound - 1) < few
+    kurtosis = float(w.pow(4).mean()) / rms**4
+    sds = (math.sqrt(2 / fan) for fan in (fan_in, fan_out))
+    return any(abs(rms / sd - 1) < few for sd in sds) and abs(kurtosis - 3) < 5 * few
