@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -152,8 +152,8 @@ def _read_layer(what: str, value: Any) -> LayerRecord:
         if not fields[name] or any(type(one) is not kind for one in fields[name]):
             raise ValueError(f"{name!r} of {what} must be a list of {kind.__name__}, found {fields[name]!r:.60}")
     record = LayerRecord(**fields)
-    _parsed(what, record.parsed, record.options)
-    return record
+    whole = asdict(_parsed(what, record.parsed, record.options))  # an older version knew fewer options
+    return replace(record, options=whole)
 
 
 def _read_global(what: str, value: Any) -> GlobalRecord:
@@ -161,7 +161,7 @@ def _read_global(what: str, value: Any) -> GlobalRecord:
     options = _parsed(what, lambda given: InducingOptions.parse("inducing", given), record.options)
     if record.cat_dim not in (0, 1) or options.inducing_rows is None or options.inducing_cols is None:
         raise ValueError(f"{what} needs a cat_dim of 0 or 1 and sizes, found {value!r:.200}")
-    return record
+    return replace(record, options=asdict(options))
 
 
 def _parsed(what: str, parse: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:
