@@ -154,10 +154,10 @@ def _read_layer(what: str, value: Any) -> LayerRecord:
             raise ValueError(f"{name!r} of {what} must be a list of {kind.__name__}, found {fields[name]!r:.60}")
     record = LayerRecord(**fields)
     options = _parsed(what, record.parsed, record.options)
+    whole = asdict(options)  # an older version knew fewer options
     if isinstance(options, InducingOptions):
-        sizes = _sizes_of_old_files(options, record.weight, record.bias)
-        record = replace(record, options=record.options | sizes)
-    return record
+        whole |= _sizes_of_old_files(options, record.weight, record.bias)
+    return replace(record, options=whole)
 
 
 def _sizes_of_old_files(options: InducingOptions, weight: list[int], bias: bool) -> dict[str, int]:
@@ -174,7 +174,7 @@ def _read_global(what: str, value: Any) -> GlobalRecord:
     options = _parsed(what, lambda given: InducingOptions.parse("inducing", given), record.options)
     if record.cat_dim not in (0, 1) or options.inducing_rows is None or options.inducing_cols is None:
         raise ValueError(f"{what} needs a cat_dim of 0 or 1 and sizes, found {value!r:.200}")
-    return record
+    return replace(record, options=asdict(options))
 
 
 def _parsed(what: str, parse: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:

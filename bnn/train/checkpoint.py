@@ -206,7 +206,8 @@ def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any]
 
 def _network_differs(tensors: dict[str, Tensor], record: dict[str, Any], elbo: ELBO, own: dict[str, Any]) -> list[str]:
     mismatch = state_mismatch({f"elbo.{name}": value for name, value in elbo.state_dict().items()}, tensors)
-    if not mismatch and record["conversion"] != own["conversion"]:
+    then, now = (Conversion.from_json(one["conversion"]) for one in (record, own))
+    if not mismatch and then != now:
         mismatch = ["its layers were converted with other options"]
     if not mismatch and record["trained"] != own["trained"]:
         mismatch = ["other parameters are frozen"]
