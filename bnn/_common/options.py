@@ -29,10 +29,10 @@ class Options:
         if unknown:
             hint = nearest(unknown[0], cls.names())
             raise TypeError(f"unknown option {unknown[0]!r}{hint} for {family!r}; expected some of {cls.names()}")
-        return cls(**{name: _plain(value) for name, value in options.items()})
+        return cls(**{name: plain(value) for name, value in options.items()})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number of NumPy as Python's; nothing is one where NumPy is not loaded, so recipes do not load it."""
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bnn._common.checks import check_bool, check_choice, check_positive, check_size
-from bnn._common.options import Options, described
+from bnn._common.options import Options, described, plain
 
 if TYPE_CHECKING:
     from torch import nn, optim
@@ -176,7 +174,7 @@ class Schedule(Options):
 def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(f"milestones must be a list of epochs, as [60, 120, 160]; got {value!r}")
-    value = [one.item() if isinstance(one, np.generic) else one for one in value]
+    value = [plain(one) for one in value]
     for milestone in value:
         check_positive("a milestone", milestone)
     if list(value) != sorted(value):

@@ -525,6 +525,7 @@ def test_a_network_that_is_partly_bayesian_already_runs_at_its_mean() -> None:
     assert not any("forward" in vars(module) for module in twin.modules())
 
 
+@pytest.mark.filterwarnings("ignore::bnn._conversion.energy.EnergyWarning")
 def test_reference_weights_are_what_is_kept() -> None:
     net, other = resnet(), resnet()
     with torch.no_grad():

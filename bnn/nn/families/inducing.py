@@ -133,8 +133,7 @@ class InducingBase(DrawnInStages):
     @classmethod
     def parameters_for(cls, weights: Weights, options: InducingOptions, m_out: int, m_in: int) -> int:
         """How many parameters a layer takes with an inducing matrix of M_out x M_in."""
-        empty = Weights(*(None if part is None else part.to("meta") for part in weights))  # type: ignore[arg-type]
-        return cls.cost(cls.arranged(empty, options).shape, options, m_out, m_in)
+        return cls.cost(cls.arranged(weights, options).shape, options, m_out, m_in)
 
     @classmethod
     def cost(cls, shape: Sequence[int], options: InducingOptions, m_out: int, m_in: int) -> int:
