@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from bnn._common.checks import check_bool, check_choice, check_positive, check_size
 from bnn._common.options import Options, described
@@ -176,7 +175,7 @@ class Schedule(Options):
 def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(f"milestones must be a list of epochs, as [60, 120, 160]; got {value!r}")
-    value = [one.item() if isinstance(one, np.generic) else one for one in value]
+    value = [int(one) if isinstance(one, Integral) and not isinstance(one, bool) else one for one in value]  # NumPy's
     for milestone in value:
         check_positive("a milestone", milestone)
     if list(value) != sorted(value):

@@ -210,7 +210,8 @@ bnn.nn.FFGLinear, bnn.distributions.MatrixNormal, bnn.calibration.calibration_cu
 bnn.bayesianize.bayesian_from_template, bnn.Ensemble, bnn.ELBO, bnn.save, bnn.load_config, bnn.likelihoods
 same = torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
 same = same and torch.get_default_dtype() == torch.float32
-for options in ({"inference": "ffg"}, {"inference": "fcg"}, {"inference": "inducing"}, {"global": True}):
+small = {"inference": "inducing", "inducing_rows": 2}
+for options in ({"inference": "ffg"}, {"inference": "fcg"}, small, {"global": True}):
     last = torch.nn.Linear(16, 8), torch.nn.Linear(8, 3)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), *last)
     of_all = options.pop("global", False)
