@@ -53,4 +53,5 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
     original = InducingBase.settled
     monkeypatch.setattr(bayesianize, "settle", settle)
+    monkeypatch.setattr(bayesianize, "left_to_budget", lambda target, given: given)
     monkeypatch.setattr(InducingBase, "settled", classmethod(settled))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import re
 import warnings
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import bnn
 from bnn._conversion.budget import Curve, energy_by_rank, share
 from bnn._conversion.energy import LITTLE, EnergyWarning
+from bnn._conversion.record import Conversion
 from bnn.nn.families.inducing import InducingBase
 
 pytestmark = pytest.mark.own_sizes
@@ -282,6 +284,23 @@ def test_files_keep_the_sizes_and_the_prior(tmp_path: Any) -> None:
     bnn.load_(fresh, tmp_path / "net")
     assert fresh[0].options == net[0].options
     assert torch.equal(bnn.predict(net, x, samples=0).probs, bnn.predict(fresh, x, samples=0).probs)
+
+
+def test_files_that_leave_sizes_open_have_those_of_their_time() -> None:
+    """floor(sqrt(d)); and an option that is newer than the file has its default."""
+    layer = {"names": [""], "type": "Linear", "weight": [9, 15], "bias": True, "family": "inducing"}
+    text = json.dumps({"layers": [layer | {"options": {"inducing_rows": None}}], "globals": []})
+    options = Conversion.from_json(text).layers[0].options
+    assert (options["inducing_rows"], options["inducing_cols"], options["kernel"]) == (3, 4, "paper")
+
+
+def test_a_budget_splits_kernels_where_that_takes_fewer_parameters() -> None:
+    nets = [nn.Sequential(nn.Conv2d(16, 16, 3), nn.Conv2d(16, 60, 3), nn.Flatten(), nn.Linear(60, 4)) for _ in "abc"]
+    bnn.bayesianize_(nets[0], "inducing", budget=0.5)
+    assert [layer.options.kernel for layer in covered(nets[0])] == ["split", "paper", "paper"]
+    bnn.bayesianize_(nets[1], "inducing", budget=0.5, kernel="paper")
+    bnn.bayesianize_(nets[2], "inducing", budget=0.5, init="paper")
+    assert {layer.options.kernel for net in nets[1:] for layer in covered(net)} == {"paper"}
 
 
 def test_a_prior_of_zero_weights_is_that_of_the_width() -> None:

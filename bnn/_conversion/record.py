@@ -154,19 +154,16 @@ def _read_layer(what: str, value: Any) -> LayerRecord:
             raise ValueError(f"{name!r} of {what} must be a list of {kind.__name__}, found {fields[name]!r:.60}")
     record = LayerRecord(**fields)
     options = _parsed(what, record.parsed, record.options)
-    whole = asdict(options)  # an older version knew fewer options
     if isinstance(options, InducingOptions):
-        whole |= _sizes_of_old_files(options, record.weight, record.bias)
-    return replace(record, options=whole)
+        options = _with_sizes(options, record.weight, record.bias)
+    return replace(record, options=asdict(options))  # an older version knew fewer options
 
 
-def _sizes_of_old_files(options: InducingOptions, weight: list[int], bias: bool) -> dict[str, int]:
-    """The sizes that files leave open which were written when these were floor(sqrt(d))."""
-    rows, cols = weight[0], math.prod(weight[1:]) + bias
-    return {
-        "inducing_rows": options.inducing_rows or max(1, math.isqrt(rows)),
-        "inducing_cols": options.inducing_cols or max(1, math.isqrt(cols)),
-    }
+def _with_sizes(options: InducingOptions, weight: list[int], bias: bool) -> InducingOptions:
+    """The options with the sizes that old files leave open: floor(sqrt(d)) of the paper's matrix."""
+    rows, cols = math.isqrt(weight[0]), math.isqrt(math.prod(weight[1:]) + bias)
+    rows, cols = options.inducing_rows or max(1, rows), options.inducing_cols or max(1, cols)
+    return replace(options, inducing_rows=rows, inducing_cols=cols)
 
 
 def _read_global(what: str, value: Any) -> GlobalRecord:

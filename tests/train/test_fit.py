@@ -192,7 +192,9 @@ def test_rates_fall_with_every_batch() -> None:
             rates.append(self.param_groups[0]["lr"])
             return super().step(closure)
 
-    watched = lambda self, elbo: Watched([{"params": list(elbo.parameters()), "initial_lr": self.lr}], lr=self.lr)  # noqa: E731
+    def watched(self: Schedule, elbo: nn.Module) -> optim.Optimizer:
+        return Watched([{"params": list(elbo.parameters()), "initial_lr": self.lr}], lr=self.lr)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Schedule, "optimiser_of", watched)
         run(net, blobs(40), epochs=1, lr=0.1, cosine=True)

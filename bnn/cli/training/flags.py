@@ -121,7 +121,7 @@ class Flags:
 
     >>> asked = Flags(data="digits", milestones="60,120")
     >>> asked.data, asked.lr, asked.given("data", "lr"), asked.values("milestones")
-    ('digits', None, {'data': 'digits'}, {'milestones': [60, 120]})
+    ('digits', None, {'data': 'digits'}, {'milestones': [60.0, 120.0]})
     """
 
     def __init__(self, file: str | None = None, **typed: Any) -> None:
