@@ -67,6 +67,7 @@ def same_pairings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 AFTER_COMMANDS = ROOT / "docs" / "command_line.md"
 
 
+@pytest.mark.filterwarnings("ignore::bnn._conversion.energy.EnergyWarning")  # trained for seconds, then truncated
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != AFTER_COMMANDS], ids=name)
 @pytest.mark.usefixtures("same_pairings")
