@@ -70,8 +70,9 @@ def looks_untrained(weight: Tensor) -> bool:
     fan_in, fan_out = w[0].numel(), n // max(1, w.shape[1])
     rms, bound = float(w.square().mean().sqrt()), 1 / math.sqrt(max(1, fan_in))
     few = 4 / math.sqrt(n)  # four standard errors of a root mean square, and more of the other moments
-    if float(w.abs().max()) <= bound * (1 + torch.finfo(weight.dtype).eps):
-        return abs(rms * math.sqrt(3) / bound - 1) < few
+    within = float(w.abs().max()) <= bound * (1 + torch.finfo(weight.dtype).eps)
+    if within and abs(rms * math.sqrt(3) / bound - 1) < few:
+        return True
     kurtosis = float(w.pow(4).mean()) / rms**4
     sds = (math.sqrt(2 / fan) for fan in (fan_in, fan_out))
     return any(abs(rms / sd - 1) < few for sd in sds) and abs(kurtosis - 3) < 5 * few

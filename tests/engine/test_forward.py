@@ -404,7 +404,7 @@ def test_the_very_first_forward_of_a_process_can_be_compiled() -> None:
 import warnings, torch, bnn
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
 net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
-bnn.bayesianize_(net, "inducing", q_inducing="ensemble")
+bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2, q_inducing="ensemble")
 compiled = torch.compile(net, fullgraph=True, backend="eager")
 print(compiled(torch.ones(1, 3)).shape)
 """
