@@ -54,7 +54,7 @@ def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: 
     number = "1 layer keeps" if len(worst) == 1 else f"{len(worst)} layers keep"
     warnings.warn(
         f"{number} less than {LITTLE:.0%} of the energy of the weights: {shown}. If they were trained, fine-tune the "
-        "network (bnn.fit), or take a larger budget or sizes; bnn.summary(net) shows all layers",
+        "network (bnn.fit), take a larger budget or sizes, or give activations=; bnn.summary(net) shows all layers",
         EnergyWarning,
         stacklevel=stacklevel,
     )
