@@ -374,7 +374,7 @@ def test_fewer_columns_keep_the_function_and_the_mean_variance() -> None:
     assert narrow[2].z_col.shape == (6, 17)
     assert bnn.parameter_count(narrow) < bnn.parameter_count(whole)
     assert torch.allclose(bnn.draws(narrow, data[0], samples=0)[0], expected, atol=1e-8)
-    variances = [float(bnn.draws(one, data[0], samples=2000).var(0).mean()) for one in (whole, narrow)]
+    variances = [bnn.draws(one, data[0], samples=2000).var(0).mean().item() for one in (whole, narrow)]
     assert abs(variances[1] / variances[0] - 1) < 0.1
 
 
