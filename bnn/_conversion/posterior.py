@@ -64,16 +64,17 @@ def set_gaussian_(
         was: what `before` said.
         basis: (M_out, M_out) and (M_in, m), m <= M_in; with m < M_in the other directions are left to lamda.
         sd: of v, (M_out, m), in the units of `was`.
-        lamda: in the units of `was`; None: as it was.
+        lamda: in the units of `was`, without a cap from then on; None: as it was.
     """
     root, like = math.sqrt(tau), layer.z_row
     (z_row, d_row), (z_col, d_col) = rotated_side(was.row, basis.out), rotated_side(was.col, basis.into)
     mean, sigma = root * (basis.out.mT @ was.mean @ basis.into), was.sigma / root
-    lamda = was.lamda if lamda is None else lamda
     if like.dtype in (torch.float16, torch.bfloat16):
         mean = _fitted_again(was, (z_row, d_row), (z_col, d_col), sigma, like.dtype)
-    options = layer.options
-    cap = None if options.max_lamda is None else options.max_lamda * root
+    options, cap = layer.options, None
+    if lamda is None and options.max_lamda is not None:
+        cap = options.max_lamda * root
+    lamda = was.lamda if lamda is None else lamda
     layer.options = replace(
         options,
         inducing_rows=len(z_row),
@@ -95,13 +96,13 @@ def set_gaussian_(
 def _replace_(layer: InducingBase, tensors: dict[str, Tensor]) -> None:
     """New tensors, in place of those of the layer's q(U) and of its own that have these names."""
     like, trains = layer.z_row, layer.z_row.requires_grad
-    buffers = {name for name in tensors if name in layer._buffers and name == "_lamda"}
+    learned = layer.options.learn_lamda and layer.has_lamda(layer.options)
     for name in {*layer.q.tensors(), *tensors}:
         layer._parameters.pop(name, None)
         layer._buffers.pop(name, None)
     for name, value in tensors.items():
         value = value.to(like.dtype)
-        if name in buffers:
+        if name == "_lamda" and not learned:
             layer.register_buffer(name, value)
         else:
             layer.register_parameter(name, nn.Parameter(value.contiguous(), requires_grad=trains))
