@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn import files as files
     from bnn import functional as functional
     from bnn import global_inducing as global_inducing
+    from bnn import laplace as laplace
     from bnn import likelihoods as likelihoods
     from bnn import metrics as metrics
     from bnn import nn as nn
@@ -47,6 +48,8 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn.files import load_legacy_ as load_legacy_
     from bnn.files import save as save
     from bnn.global_inducing import register_global_inducing_weights_ as register_global_inducing_weights_
+    from bnn.laplace import Laplace as Laplace
+    from bnn.laplace import laplace_ as laplace_
     from bnn.objective import ELBO as ELBO
     from bnn.objective import ELBOResult as ELBOResult
     from bnn.objective import kl_divergence as kl_divergence
@@ -76,6 +79,7 @@ _MODULES = frozenset(
         "files",
         "functional",
         "global_inducing",
+        "laplace",
         "likelihoods",
         "metrics",
         "nn",
@@ -106,6 +110,8 @@ _NAMES = {
     "load_legacy_": "bnn.files",
     "save": "bnn.files",
     "register_global_inducing_weights_": "bnn.global_inducing",
+    "Laplace": "bnn.laplace",
+    "laplace_": "bnn.laplace",
     "ELBO": "bnn.objective",
     "ELBOResult": "bnn.objective",
     "kl_divergence": "bnn.objective",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -51,6 +51,21 @@ class Likelihood(nn.Module):
         """Means and sds (K, N, ...) where each draw predicts a Gaussian; None where it does not."""
         return None
 
+    def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """d NLL / d output, in the shape of `output` (N, ...), for targets drawn from what the output itself predicts.
+
+        Its second moment, over targets, is the Fisher information of the output: `bnn.laplace_` needs it.
+        """
+        raise TypeError(_no_curvature(self))
+
+    def scores(self, output: Tensor, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+        """Tensors like `output` (N, C, ...) whose outer products add up to the Fisher information of every datum.
+
+        Positions beyond dimension 1 are independent, so each gets a random sign: products between positions vanish in
+        the mean over signs.
+        """
+        raise TypeError(_no_curvature(self))
+
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
         return {}
@@ -90,6 +105,39 @@ def record(likelihood: Any) -> dict[str, Any]:
         return {"name": None}
     learned = {name: parameter.detach().cpu().tolist() for name, parameter in found.named_parameters()}
     return {"name": found.name, **found.options(), **({"learned": learned} if learned else {})}
+
+
+def _no_curvature(likelihood: Any) -> str:
+    return (
+        f"{type(likelihood).__name__} says nothing about its curvature, which Laplace's approximation needs: define "
+        "`sampled_score(output, generator)` (and `scores` for labels='exact')"
+    )
+
+
+def random_signs(output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """+1 or -1 for every datum and position of an output (N, C, ...), the same along dimension 1; 1 without positions.
+
+    Shape (N, 1, ...).
+    """
+    shape = (output.shape[0], 1, *output.shape[2:])
+    if output.ndim < 3:
+        return output.new_ones(shape[: output.ndim])
+    bits = torch.randint(2, shape, generator=generator, device="cpu" if generator is None else generator.device)
+    return (2 * bits - 1).to(output)
+
+
+def unit_scores(size: Tensor, signs: Tensor) -> Iterator[Tensor]:
+    """For independent entries with Fisher information size^2 (N, C, ...): one tensor for each entry of dimension 1."""
+    if size.ndim < 2:
+        return iter([size])
+    columns = torch.eye(size.shape[1], dtype=size.dtype, device=size.device)
+    return (signs * size * column.reshape(1, -1, *[1] * (size.ndim - 2)) for column in columns)
+
+
+def normals_like(output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Standard normals in the shape, type and place of `output`, from a generator of any device."""
+    device = output.device if generator is None else generator.device
+    return torch.randn(output.shape, generator=generator, dtype=output.dtype, device=device).to(output.device)
 
 
 def per_datum(nll: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, nonnegative, per_datum
+from bnn.likelihoods.base import (
+    Likelihood,
+    check_draws,
+    check_shape,
+    check_tensors,
+    nonnegative,
+    per_datum,
+    random_signs,
+    unit_scores,
+)
 from bnn.likelihoods.predictions import ClassPrediction, information
 
 
@@ -62,6 +71,17 @@ class Bernoulli(Likelihood):
     def point(self, output: Tensor) -> Tensor:
         """The probabilities of ones (N, ...)."""
         return at_least_float32(output).sigmoid()
+
+    def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """sigmoid(output) - y for labels y drawn from it; `pos_weight` does not count."""
+        p = at_least_float32(output).sigmoid()
+        device = p.device if generator is None else generator.device
+        return p - torch.bernoulli(p.to(device), generator=generator).to(p)
+
+    def scores(self, output: Tensor, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+        """sqrt(p (1 - p)) along each label."""
+        p = at_least_float32(output).sigmoid()
+        return unit_scores((p * (1 - p)).sqrt(), random_signs(p, generator))
 
     def options(self) -> dict[str, Any]:
         return {"pos_weight": None if self.pos_weight is None else self.pos_weight.tolist()}

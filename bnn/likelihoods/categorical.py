@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_tensors, nonnegative, per_datum
+from bnn.likelihoods.base import Likelihood, check_tensors, nonnegative, per_datum, random_signs
 from bnn.likelihoods.predictions import ClassPrediction, information
 
 FEW_CLASSES = 16  # for which a softmax runs faster with the classes first in memory
@@ -106,6 +106,22 @@ class Categorical(Likelihood):
     def point(self, output: Tensor) -> Tensor:
         """The class probabilities (N, C, ...) of logits."""
         return at_least_float32(output).softmax(1)
+
+    def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """softmax(output) - e_y for labels y drawn from it; class weights and smoothing do not count."""
+        p = at_least_float32(output).softmax(1)
+        rows = p.movedim(1, -1).reshape(-1, p.shape[1])
+        device = rows.device if generator is None else generator.device
+        y = torch.multinomial(rows.to(device), 1, generator=generator).to(rows.device)[:, 0]
+        picked = F.one_hot(y, p.shape[1]).to(p).reshape(p.shape[0], *p.shape[2:], p.shape[1])
+        return p - picked.movedim(-1, 1)
+
+    def scores(self, output: Tensor, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+        """sqrt(p_c) (p - e_c) for every class c: sum_c p_c (p - e_c) (p - e_c)^T = diag(p) - p p^T."""
+        p = at_least_float32(output).softmax(1)
+        classes = torch.eye(p.shape[1], dtype=p.dtype, device=p.device).reshape(p.shape[1], -1, *[1] * (p.ndim - 2))
+        signs = random_signs(p, generator)
+        return (signs * p[:, c : c + 1].sqrt() * (p - label) for c, label in enumerate(classes))
 
     def options(self) -> dict[str, Any]:
         weights = None if self.class_weights is None else self.class_weights.tolist()

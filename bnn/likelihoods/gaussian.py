@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_bool, check_positive
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
-from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
+from bnn.likelihoods.base import (
+    Likelihood,
+    check_draws,
+    check_shape,
+    check_tensors,
+    normals_like,
+    per_datum,
+    random_signs,
+    unit_scores,
+)
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -65,6 +74,15 @@ class Gaussian(Likelihood):
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs and the sd, both (K, N, ...)."""
         return outputs, self.sd().to(outputs).expand_as(outputs)
+
+    def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Normals over the sd."""
+        return normals_like(at_least_float32(output), generator) / self.sd().detach().to(output.device)
+
+    def scores(self, output: Tensor, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+        """1 / sd along each target."""
+        output = at_least_float32(output)
+        return unit_scores(torch.ones_like(output) / self.sd().detach().to(output), random_signs(output, generator))
 
     def options(self) -> dict[str, Any]:
         return {"sd": self.sd().item(), "learn": isinstance(self._sd, nn.Parameter)}

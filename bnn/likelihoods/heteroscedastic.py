@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_shape, check_tensors
+from bnn.likelihoods.base import Likelihood, check_shape, check_tensors, normals_like, random_signs, unit_scores
 from bnn.likelihoods.gaussian import gaussian_nll
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
@@ -22,7 +24,6 @@ class HeteroscedasticGaussian(Likelihood):
     Args:
         min_sd: keeps a perfectly fitted target from an infinite likelihood.
 
-    >>> import torch
     >>> HeteroscedasticGaussian()(torch.zeros(5, 2), torch.zeros(5, 1)).shape
     torch.Size([5])
     """
@@ -65,6 +66,22 @@ class HeteroscedasticGaussian(Likelihood):
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means and sds, both (K, N, D, ...)."""
         return self.split(outputs, dim=2)
+
+    def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """(n / sd, (1 - n^2) / sd dsd/draw) for normals n = (mean - y) / sd."""
+        mean, sd = self.split(output)
+        n = normals_like(mean, generator)
+        return torch.cat([n / sd, (1 - n.square()) / sd * self._slope(output)], dim=1)
+
+    def scores(self, output: Tensor, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+        """1 / sd along each mean, sqrt(2) / sd dsd/draw along each raw value: the Fisher information is diagonal."""
+        sd = self.split(output)[1]
+        size = torch.cat([1 / sd, 2**0.5 / sd * self._slope(output)], dim=1)
+        return unit_scores(size, random_signs(size, generator))
+
+    def _slope(self, output: Tensor) -> Tensor:
+        """dsd / draw, (N, D, ...)."""
+        return at_least_float32(output).chunk(2, 1)[1].sigmoid()
 
     def options(self) -> dict[str, Any]:
         return {"min_sd": self.min_sd}

@@ -1,0 +1,352 @@
+"""The curvature of a loss in the inducing matrices of some layers, seen while the network runs at its posterior mean.
+
+A layer is s = u t, y = sigma A_r^T s. Hooks catch its inputs and outputs, one backward pass per score of the likelihood
+gives d loss / d y, and from these follow t and g = d loss / d s for every row (`rows_of`, `gradients_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import one_by_one
+from bnn._engine.inputs import evaluating, number_of_inputs
+from bnn.functional.laplace import Basis, Kept, curvature_in, eigenbasis, kept_directions
+from bnn.functional.linalg import at_least_float32, without_autocast
+from bnn.likelihoods.base import about, per_datum
+from bnn.nn.families.inducing import InducingBase
+
+BYTES = 2**29  # of rows and gradients that are kept, so that the data need no second pass
+Batches = Callable[[], Iterable[tuple[Any, Any]]]  # (inputs, targets) on the network's device, from the start each time
+
+
+class Moments(NamedTuple):
+    """Two ways to take the second moments behind a Kronecker eigenbasis; the same where an input has one row."""
+
+    of_rows: tuple[Tensor, Tensor]  # E[sum over rows g g^T], E[sum over rows t t^T]: rows are independent
+    of_inputs: tuple[Tensor, Tensor]  # E[(sum g) (sum g)^T], E[(mean t) (mean t)^T]: all rows of an input are alike
+
+
+class Curvature:
+    """What was seen of one layer: second moments, and its rows while they fit in memory."""
+
+    def __init__(self, layer: InducingBase) -> None:
+        self.layer, self.rows, self.one_row = layer, 0, True
+        self.columns: Kept | None = None  # of t, where only some are kept
+        m_out, m_in = len(layer.z_row), len(layer.z_col)
+        zeros = [layer.z_row.new_zeros(m, m, dtype=torch.double) for m in (m_out, m_in) * 2]
+        self.moments = Moments((zeros[0], zeros[1]), (zeros[2], zeros[3]))
+        self.kept: list[tuple[Tensor, Tensor]] | None = []  # g (scores n, p, M_out) and t (n, p, M_in); None: too many
+
+    @property
+    def bytes(self) -> int:
+        """Of what is kept."""
+        return sum(one.numel() * one.element_size() for pair in self.kept or [] for one in pair)
+
+    def add(self, g: Tensor, t: Tensor) -> None:
+        """Adds n inputs: g (scores, n, p, M_out) and t (n, p, M_in)."""
+        self.rows += t.shape[0] * t.shape[1]
+        (g_rows, t_rows), (g_inputs, t_inputs) = self.moments
+        t_rows += _gram(t.flatten(0, 1))
+        g_rows += _gram(g.flatten(0, 2))
+        if t.shape[1] > 1:
+            self.one_row = False
+            t_inputs += _gram(t.mean(1))
+            g_inputs += _gram(g.sum(2).flatten(0, 1))
+        if self.kept is not None:
+            self.kept.append((g, t))
+
+    def narrow(self, mean: Tensor, m: int) -> None:
+        """Keeps m directions of t: those that the mean of u needs, and those with most curvature."""
+        self.columns = kept_directions(mean, self.moments.of_rows[1], min(m, len(self.layer.z_col)))
+
+    def bases(self) -> list[Basis]:
+        """The Kronecker eigenbases to choose from."""
+        pairs = self.moments[:1] if self.one_row else self.moments
+        if self.columns is None:
+            return [eigenbasis(*pair) for pair in pairs]
+        V = self.columns.V
+        found = [eigenbasis(g, V.mT @ t @ V) for g, t in pairs]
+        return [Basis(out, V @ into) for out, into in found]
+
+
+def _gram(rows: Tensor) -> Tensor:
+    return (rows.mT @ rows).double()
+
+
+class Seen(NamedTuple):
+    """What a pass over the data gave beside the curvature."""
+
+    inputs: int
+    log_likelihood: float
+    squares: float  # the residual sum of squares, of outputs that have the shape of the targets
+    values: int  # how many targets there are
+
+
+class Watch:
+    """Runs a network at its mean over data and shows what some layers saw, with the gradients of the likelihood.
+
+    Args:
+        network: it is left as it was.
+        layers: inducing ones.
+        likelihood: with `sampled_score` or `scores`.
+        exact: all scores, rather than one that is sampled.
+        generator: of sampled labels and signs.
+        advance: told how many inputs are done.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        layers: Sequence[InducingBase],
+        likelihood: Any,
+        exact: bool,
+        generator: torch.Generator | None,
+        advance: Callable[[int], None],
+    ) -> None:
+        self.network, self.layers, self.likelihood, self.exact = network, layers, likelihood, exact
+        self.generator, self.advance = generator, advance
+
+    def curvatures(self, batches: Batches) -> tuple[list[Curvature], Seen]:
+        """The second moments of all layers, from one pass."""
+        found = [Curvature(layer) for layer in self.layers]
+        log_likelihood, squares, values = 0.0, 0.0, 0
+
+        def look(rows: list[tuple[Tensor, Tensor]], output: Tensor, y: Any) -> None:
+            nonlocal log_likelihood, squares, values
+            for curvature, (g, t) in zip(found, rows, strict=True):
+                curvature.add(g, t)
+            if sum(curvature.bytes for curvature in found) > BYTES:
+                largest = max(found, key=lambda curvature: curvature.bytes)
+                largest.kept = None
+            if y is None:
+                return
+            log_likelihood -= float(per_datum(self.likelihood(output, y)).double().sum())
+            if isinstance(y, Tensor) and y.shape == output.shape:
+                squares += float((output.double() - y).square().sum())
+                values += y.numel()
+
+        inputs = self._run(batches, self.layers, look)
+        return found, Seen(inputs, log_likelihood, squares, values)
+
+    def eigenvalues(self, found: Sequence[Curvature], batches: Batches) -> list[list[Tensor]]:
+        """sum over inputs of (Q_out^T G Q_in)^2 in each basis of every layer; another pass where rows were many."""
+        bases = [curvature.bases() for curvature in found]
+        sums = [[basis.out.new_zeros(basis.out.shape[1], basis.into.shape[1]) for basis in own] for own in bases]
+        again = [i for i, curvature in enumerate(found) if curvature.kept is None]
+        for i, curvature in enumerate(found):
+            for g, t in curvature.kept or []:
+                self._add(sums[i], bases[i], g, t)
+
+        def look(rows: list[tuple[Tensor, Tensor]], output: Tensor, y: Any) -> None:
+            for i, (g, t) in zip(again, rows, strict=True):
+                self._add(sums[i], bases[i], g, t)
+
+        if again:
+            self._run(batches, [self.layers[i] for i in again], look)
+        return sums
+
+    @staticmethod
+    def _add(sums: list[Tensor], bases: Sequence[Basis], g: Tensor, t: Tensor) -> None:
+        for total, basis in zip(sums, bases, strict=True):
+            for score in g:
+                total += curvature_in(basis, score, t)
+
+    # ---- running -----------------------------------------------------------------------------------------------------
+
+    def _run(self, batches: Batches, layers: Sequence[InducingBase], look: Callable[..., None]) -> int:
+        total = 0
+        with evaluating(self.network), _without_gradients_of(self.network), torch.inference_mode(False):
+            for x, y in batches():
+                n = number_of_inputs(x) or 1
+                total += n
+                with torch.enable_grad(), _caught(layers) as calls:
+                    output = one_by_one(self.network, [x], [at_mean(self.network, n)])[0]
+                    check_output(output)
+                    _check_reached(layers, calls)
+                    gradients = self._gradients(output, y, [call.output for layer in layers for call in calls[layer]])
+                with torch.no_grad():
+                    look(_by_layer(layers, calls, gradients, n), output.detach(), y)
+                self.advance(n)
+        if not total:
+            raise ValueError("there are no inputs, so there is no curvature: expected at least one batch")
+        return total
+
+    def _gradients(self, output: Tensor, y: Any, targets: list[Tensor]) -> list[list[Tensor]]:
+        """d loss / d y of all calls, for every score."""
+        likelihood = about(self.likelihood)
+        detached = output.detach()
+        scores = likelihood.scores(detached, self.generator) if self.exact else None
+        each = iter([likelihood.sampled_score(detached, self.generator)]) if scores is None else scores
+        counts = _counted(likelihood, detached, y)
+        found = []
+        for score in each:
+            score = score if counts is None else score * counts
+            found.append(
+                torch.autograd.grad(output, targets, score.to(output.dtype), retain_graph=True, allow_unused=True)
+            )
+        return [
+            [torch.zeros_like(target) if one is None else one for one, target in zip(own, targets, strict=True)]
+            for own in found
+        ]
+
+
+def at_mean(network: nn.Module, inputs: int) -> Draw:
+    """One draw at the posterior mean."""
+    return Draw.fresh(network, Call(network, at_mean=True), inputs=inputs)
+
+
+def check_output(output: Any) -> None:
+    """Raises unless a network returned one finite tensor."""
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"Laplace's approximation needs one output tensor, the network returns a {type(output).__name__}: wrap it "
+            "in a module that returns the part that the likelihood takes"
+        )
+    if not bool(torch.isfinite(output).all()):
+        raise ValueError(
+            "the network gave NaN or inf at its posterior mean: look for them in the data, and train first"
+        )
+
+
+def _counted(likelihood: Any, output: Tensor, y: Any) -> Tensor | None:
+    """1 where a target counts, 0 where it is `ignore_index`, (N, 1, ...); None where all count."""
+    if likelihood.ignore_index is None or not isinstance(y, Tensor) or y.is_floating_point():
+        return None
+    counts = y != likelihood.ignore_index
+    return None if bool(counts.all()) else counts.unsqueeze(1).to(output)
+
+
+class _Run(NamedTuple):
+    """One call of a layer."""
+
+    input: Tensor
+    output: Tensor
+
+
+@contextmanager
+def _caught(layers: Iterable[InducingBase]) -> Iterator[dict[nn.Module, list[_Run]]]:
+    """Catches inputs and outputs of layers; gradients flow to the outputs, whatever is done to them in place."""
+    calls: dict[nn.Module, list[_Run]] = {layer: [] for layer in layers}
+
+    def hook(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        kept = output if output.requires_grad else output.detach().requires_grad_()
+        calls[layer].append(_Run(args[0].detach(), kept))
+        return kept.clone()
+
+    with ExitStack() as stack:
+        for layer in calls:
+            stack.callback(layer.register_forward_hook(hook).remove)
+        yield calls
+
+
+@contextmanager
+def _without_gradients_of(network: nn.Module) -> Iterator[None]:
+    """No parameter takes a gradient inside the block: only what follows the watched layers is differentiated."""
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def _check_reached(layers: Sequence[InducingBase], calls: dict[nn.Module, list[_Run]]) -> None:
+    silent = [type(layer).__name__ for layer in layers if not calls[layer]]
+    if silent:
+        raise ValueError(f"{silent} did not run on these inputs, so they have no curvature: choose layers= that run")
+
+
+def _by_layer(
+    layers: Sequence[InducingBase], calls: dict[nn.Module, list[_Run]], gradients: list[list[Tensor]], n: int
+) -> list[tuple[Tensor, Tensor]]:
+    """g (scores, n, p, M_out) and t (n, p, M_in) of every layer.
+
+    Where dimension 0 of a layer's inputs does not count those of the network (windows, time first), each row stands for
+    an input of its own: what rows of one input have in common is not seen then.
+    """
+    found, start = [], 0
+    for layer in layers:
+        own = calls[layer]
+        ts = [rows_of(layer, call.input) for call in own]
+        gs = [
+            torch.stack([gradients_of(layer, call.input, score[start + i]) for score in gradients])
+            for i, call in enumerate(own)
+        ]
+        start += len(own)
+        by_input = all(len(t) == n for t in ts)
+        if not by_input:  # each row stands for itself
+            ts, gs = [t.reshape(-1, 1, t.shape[-1]) for t in ts], [g.reshape(len(g), -1, 1, g.shape[-1]) for g in gs]
+        joined = 1 if by_input else 0
+        found.append((torch.cat(gs, dim=joined + 1), torch.cat(ts, dim=joined)))
+    return found
+
+
+# ---- one layer -------------------------------------------------------------------------------------------------------
+
+
+def rows_of(layer: InducingBase, x: Tensor) -> Tensor:
+    """t = A_c x for the rows of inputs: (N, p, M_in), p counting groups, and all positions of t of a split kernel."""
+    x, A, groups = _batched(layer, at_least_float32(x)), layer.posterior().col.A, _groups(layer)
+    with without_autocast(x):
+        A = A.to(x)
+        if layer.split:
+            apart = x.unflatten(1, (groups, -1)).flatten(0, 1)[None]  # groups as inputs of their own
+            t = layer.project_split(apart, layer.split_projection(A))[0]
+            return t.flatten(1, -2).unflatten(0, (-1, groups)).flatten(1, 2)
+        weight, bias = layer.from_matrix(A)
+        if groups == 1:
+            return layer.project(x[None], layer.from_matrix(A))[0].unflatten(0, (len(x), -1))
+        bias = None if bias is None else bias.repeat(groups)
+        t = layer.run(x, weight.repeat(groups, *[1] * (weight.ndim - 1)), bias)  # (N, groups M_in, *space)
+        return t.flatten(2).unflatten(1, (groups, -1)).mT.flatten(1, 2)
+
+
+def gradients_of(layer: InducingBase, x: Tensor, gradient: Tensor) -> Tensor:
+    """g = d loss / d s (N, p, M_out), for the rows of `rows_of`, from d loss / d y in the shape of the output."""
+    own, sigma, groups = layer.posterior(), layer.prior_sd(), _groups(layer)
+    gradient = _batched(layer, at_least_float32(gradient))
+    with without_autocast(gradient):
+        A = sigma * own.row.A.to(gradient)  # (M_out, rows of W)
+        if isinstance(layer, nn.Linear):
+            return (gradient @ A.mT).reshape(len(gradient), -1, len(A))
+        if layer.split:
+            return _split_gradients(layer, _batched(layer, x), gradient, A)
+        apart = gradient.flatten(2).unflatten(1, (groups, -1)).mT  # (N, groups, p, c_out / groups)
+        return (apart @ A.unflatten(1, (groups, -1)).permute(1, 2, 0)).flatten(1, 2)
+
+
+def _split_gradients(layer: InducingBase, x: Tensor, gradient: Tensor, A: Tensor) -> Tensor:
+    """The adjoint of y = conv_{1 x kw}(s; A^T) at all positions of t, groups as inputs of their own."""
+    groups = _groups(layer)
+    t = layer.project_split(
+        at_least_float32(x).unflatten(1, (groups, -1)).flatten(0, 1)[None],
+        layer.split_projection(layer.posterior().col.A.to(gradient)),
+    )[0]
+    space = t.shape[1:-1]
+    with torch.enable_grad():
+        s = gradient.new_zeros(len(x), groups, *space, len(A), requires_grad=True)
+        each = A.unflatten(1, (groups, -1)).transpose(0, 1)  # (groups, M_out, c_out / groups kw)
+        V = torch.einsum("ng...m,gmr->ng...r", s, each)
+        y = layer.sum_of_taps(V.flatten(0, 1)[None])[0]  # (N groups, p, c_out / groups)
+        target = gradient.flatten(2).unflatten(1, (groups, -1)).flatten(0, 1).mT
+        (found,) = torch.autograd.grad(y, s, target)
+    return found.flatten(2, -2).flatten(1, 2)
+
+
+def _batched(layer: nn.Module, x: Tensor) -> Tensor:
+    """Inputs or outputs with a dimension that counts them."""
+    least = 2 if isinstance(layer, nn.Linear) else len(layer.kernel_size) + 2  # type: ignore[arg-type]
+    return x[None] if x.ndim < least else x
+
+
+def _groups(layer: nn.Module) -> int:
+    return int(getattr(layer, "groups", 1))

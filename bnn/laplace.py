@@ -1,0 +1,340 @@
+"""Laplace's approximation: epistemic uncertainty for a trained network, without training it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn._common.checks import check_choice, check_positive, check_size
+from bnn._common.progress import progress_of
+from bnn._conversion.curvature import Curvature, Seen, Watch
+from bnn._conversion.laplace_layers import Layers, chosen_layers
+from bnn._conversion.posterior import Before, before, set_gaussian_, set_whole_
+from bnn._conversion.undo import unchanged_on_error
+from bnn._engine.inputs import check_network, evaluating
+from bnn._engine.members import Mixture, mixtures
+from bnn.bayesianize import convert_chosen_
+from bnn.data.dataset import Data, Part
+from bnn.data.forms import batches_in_order, taken, to_device
+from bnn.functional.kernels import to_matrix
+from bnn.functional.laplace import (
+    Basis,
+    effective_number,
+    fitted_noise,
+    fitted_precision,
+    log_evidence,
+)
+from bnn.likelihoods.base import predictive_nll
+from bnn.nn.base import plain_weights
+from bnn.nn.families.inducing import InducingBase
+from bnn.prediction import draws
+
+GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
+CHOICES = ["marginal", "validation"]
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """What `bnn.laplace_` found."""
+
+    prior_precision: dict[str, float]  # tau by layer, in units of the prior the layer had
+    log_evidence: float  # the log marginal likelihood, up to what no prior precision changes
+    likelihood: Any  # as it was given, or with the noise that was fitted: `bnn.predict` needs it for regression
+    effective_parameters: dict[str, float]  # how many the data determine, by layer
+    inputs: int  # how many the curvature was taken from
+
+
+def laplace_(
+    network: nn.Module,
+    data: Any,
+    layers: Layers = "last",
+    prior_precision: str | float = "marginal",
+    *,
+    likelihood: Any = None,
+    validation: Any = None,
+    labels: str = "sampled",
+    inducing_cols: int | None = None,
+    num_data: int | None = None,
+    batch_size: int = 500,
+    samples: int = 20,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+) -> Laplace:
+    """Gives some layers of a trained network, in place, a Gaussian posterior from the curvature of its loss.
+
+    No training: one pass over the data with one backward pass (two passes where rows of convolutions do not fit in
+    memory). With g = d loss / d s at s = u t and G = sum over rows g t^T, u gets independent entries in the eigenbasis
+    of the second moments of g and t,
+
+        v = Q_out^T u Q_in,   Lambda_ij = num_data E[(Q_out^T G Q_in)_ij^2],   sd(v_ij) = (Lambda_ij + tau)^-1/2
+
+    around the mean it has, which is taken for the mode. Z takes up the rotations, so that this is an ordinary
+    `q_inducing="diagonal"`: KL, files, `bnn.fit` and everything else work as for any other. A plain layer becomes an
+    inducing one of full size, so that nothing of its weights is lost: for the last one that is last-layer Laplace.
+    Classes: then let `bnn.predict` use it. Real targets: `bnn.predict(net, x, likelihood=found.likelihood)`.
+
+    Args:
+        network: trained; plain, converted, or an `Ensemble`, whose members are taken one by one.
+        data: training data as `bnn.fit` takes them (of a `Data` the training part); several thousand inputs do, if
+            `num_data` says how many the network was trained on.
+        layers: "last" (of those that run), "all" inducing ones, a name, a glob on names, a module, or a list of these.
+        prior_precision: tau: "marginal" maximises the marginal likelihood, layer by layer; "validation" takes one of 17
+            for all layers by the NLL on `validation`; or a number, in units of the prior the layer has (of a plain
+            layer: the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
+        likelihood: as for `bnn.fit`; None: "categorical" for integer targets, else Gaussian noise, whose sd is fitted
+            by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
+        validation: held-out data for "validation"; None: the validation part of a `Data`.
+        labels: "sampled": one label per input, drawn from the network's prediction; "exact": the Gauss-Newton matrix,
+            one backward pass for every output.
+        inducing_cols: of plain layers, fewer than d_in directions of the input (M_in): those that the weights need,
+            then those with most curvature; lamda covers the others so that their mean variance is kept.
+        num_data: how many inputs the posterior is for; None: as many as there are in `data`.
+        batch_size: inputs at a time, where `data` is no loader.
+        samples: draws per prediction on `validation`.
+        generator: of sampled labels and of draws on validation data.
+        progress: None shows a bar on terminals, True lines elsewhere, too, False nothing.
+
+    Returns:
+        The precisions, the evidence and the likelihood.
+
+    Raises:
+        ValueError: no such layers; a layer of another family, of Ensemble-U or under global inducing weights; a plain
+            layer with too many inputs; a network that gives NaN. An error leaves the network as it was.
+
+    >>> import bnn
+    >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))  # trained, say
+    >>> found = bnn.laplace_(net, (torch.randn(90, 4), torch.randint(3, (90,))))
+    >>> list(found.prior_precision), type(net[2]).__name__
+    (['2'], 'InducingLinear')
+    >>> bnn.predict(net, torch.randn(5, 4)).epistemic.shape
+    torch.Size([5])
+    """
+    check_network(network)
+    check_choice("labels", labels, ["sampled", "exact"])
+    check_size("inducing_cols", inducing_cols, none=True)
+    check_size("num_data", num_data, none=True)
+    check_size("batch_size", batch_size)
+    check_size("samples", samples)
+    if isinstance(prior_precision, str):
+        check_choice("prior_precision", prior_precision, CHOICES)
+    else:
+        check_positive("prior_precision", prior_precision)
+    source = _Source(data, validation, batch_size, next((p.device for p in network.parameters()), torch.device("cpu")))
+    if prior_precision == "validation" and source.validation is None:
+        raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
+    asked = _Asked(layers, prior_precision, likelihood, labels == "exact", inducing_cols, num_data, samples, generator)
+    if not isinstance(network, Mixture) and mixtures(network):
+        raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
+    members = list(network.members) if isinstance(network, Mixture) else [network]
+    with unchanged_on_error(network, []):
+        found = [_one(member, source, asked, progress) for member in members]
+    return _together(found) if isinstance(network, Mixture) else found[0]
+
+
+class _Asked(NamedTuple):
+    """The arguments."""
+
+    layers: Layers
+    precision: str | float
+    likelihood: Any
+    exact: bool
+    columns: int | None
+    num_data: int | None
+    samples: int
+    generator: torch.Generator | None
+
+
+class _Source:
+    """The data, batch by batch, on the device of the network."""
+
+    def __init__(self, data: Any, validation: Any, batch_size: int, device: torch.device) -> None:
+        self.data = taken(data.train if isinstance(data, Data) else data)
+        held_out = data.validation if validation is None and isinstance(data, Data) else validation
+        self.validation = None if held_out is None else taken(held_out, "validation")
+        self.batch_size, self.device = batch_size, device
+        self.number = len(self.data) if isinstance(self.data, Part) else 0  # of inputs; 0: nobody knows
+
+    def batches(self) -> Iterator[tuple[Any, Any]]:
+        """Inputs and targets."""
+        return self._of(self.data)
+
+    def held_out(self) -> Iterator[tuple[Any, Any]]:
+        """Those of the validation data."""
+        return self._of(self.validation)
+
+    def _of(self, data: Any) -> Iterator[tuple[Any, Any]]:
+        for x, y in batches_in_order(data, self.batch_size):
+            yield to_device(x, self.device), to_device(y, self.device)
+
+
+def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | None) -> Laplace:
+    """`laplace_` for one network."""
+    first = next(source.batches(), None)
+    if first is None:
+        raise ValueError("data holds no inputs, so there is no curvature: expected at least one batch")
+    named = chosen_layers(network, asked.layers, first[0])
+    noise, fits_noise = _likelihood(asked.likelihood, first[1])
+    plain = _convert_plain_(network, named)
+    layers = [layer for layer in named.values() if isinstance(layer, InducingBase)]
+    with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
+        watch = Watch(network, layers, noise, asked.exact, asked.generator, lambda n: advance("curvature", n))
+        curvatures, seen = watch.curvatures(source.batches)
+        for curvature in curvatures:
+            if asked.columns is not None and curvature.layer in plain:
+                curvature.narrow(before(curvature.layer).mean, asked.columns)
+        eigenvalues = watch.eigenvalues(curvatures, source.batches)
+    if fits_noise and not seen.values:
+        raise ValueError("Gaussian noise is fitted to targets in the shape of the outputs: pass likelihood= for others")
+    scale = (asked.num_data or seen.inputs) / seen.inputs
+    found = [_Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
+    fit = _Fit(network, found, seen, noise, fits_noise)
+    fit.choose_(asked, source)
+    return fit.result(list(named))
+
+
+def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
+    """The likelihood, and whether its noise is to be fitted; it then stands for noise of sd 1."""
+    if given is None:
+        integers = isinstance(y, Tensor) and not y.is_floating_point()
+        given = "categorical" if integers else "gaussian"
+    if given == "gaussian":
+        return likelihoods.Gaussian(1.0, learn=False), True
+    return likelihoods.get(given), False
+
+
+def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.Module]:
+    """Turns the plain layers among some, in place, into inducing ones of full size: all that they were is kept."""
+    plain = {layer: to_matrix(*plain_weights(layer)) for layer in named.values() if not isinstance(layer, InducingBase)}
+    if plain:
+        whole = {"inference": "inducing", "max_lamda": 0.0, "kernel": "paper"}
+        sizes = {layer: {"inducing_rows": len(W), "inducing_cols": W.shape[1]} for layer, W in plain.items()}
+        convert_chosen_(network, {layer: whole | own for layer, own in sizes.items()}, {}, {})
+    for layer, W in plain.items():
+        assert isinstance(layer, InducingBase)
+        set_whole_(layer, W)
+    return set(plain)
+
+
+def _together(found: list[Laplace]) -> Laplace:
+    """Of an ensemble: layers by their names in it, and the noise of all members together."""
+    precisions, numbers = (
+        {f"members.{i}.{name}": value for i, one in enumerate(found) for name, value in getattr(one, part).items()}
+        for part in ("prior_precision", "effective_parameters")
+    )
+    likelihood = found[0].likelihood
+    if any(one.likelihood is not likelihood for one in found):
+        likelihood = likelihood.pooled([one.likelihood for one in found])
+    return Laplace(precisions, sum(one.log_evidence for one in found), likelihood, numbers, found[0].inputs)
+
+
+class _Found(NamedTuple):
+    """What the posterior of one layer follows from."""
+
+    layer: InducingBase
+    was: Before
+    basis: Basis
+    curvature: Tensor  # Lambda (M_out, m), in float64
+    mean: Tensor  # Q_out^T u Q_in
+    left_out: Tensor | None  # second moments (sums over rows) of t along the directions that are left out
+    output_curvature: Tensor  # with these, Lambda is in proportion to them: (M_out,)
+
+    @classmethod
+    def of(cls, curvature: Curvature, eigenvalues: list[Tensor], scale: float) -> _Found:
+        """In the basis in which the product of all precisions is smallest: no basis gets below the true one's."""
+        volumes = [float((scale * one + 1).log().sum()) for one in eigenvalues]
+        best = volumes.index(min(volumes))
+        basis, was = curvature.bases()[best], before(curvature.layer)
+        left_out = None if curvature.columns is None else curvature.columns.left_out
+        g, _ = curvature.moments.of_rows
+        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal() / curvature.rows
+        mean = basis.out.mT @ was.mean @ basis.into
+        return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
+
+    def set_(self, curvature: Tensor, tau: float) -> None:
+        """Gives the layer its posterior, in place."""
+        lamda = None if self.left_out is None else self._lamda(tau)
+        set_gaussian_(self.layer, self.was, self.basis, (curvature + tau).rsqrt(), tau, lamda)
+
+    def _lamda(self, tau: float) -> float | None:
+        """That gives the directions that are left out the variance, in the mean, which they would have had."""
+        assert self.left_out is not None
+        energy = float(self.left_out.sum())
+        if energy <= 0:
+            return None
+        variances = 1 / (self.output_curvature[:, None] * self.left_out + tau)
+        return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)
+
+
+class _Fit:
+    """The layers of one network: their precisions, and the noise."""
+
+    def __init__(self, network: nn.Module, found: list[_Found], seen: Seen, likelihood: Any, fits_noise: bool) -> None:
+        self.network, self.found, self.seen = network, found, seen
+        self.likelihood, self.fits_noise = likelihood, fits_noise
+        self.taus: list[float] = []
+
+    def choose_(self, asked: _Asked, source: _Source) -> None:
+        """Chooses precisions and noise, and gives all layers their posteriors, in place."""
+        if not isinstance(asked.precision, str):
+            self.set_(float(asked.precision))
+            return
+        if asked.precision == "marginal":
+            self.set_(None)
+            return
+        number = int(torch.randint(2**62, (), generator=asked.generator, device=_device_of(asked.generator)))
+        losses = []
+        for tau in GRID:
+            self.set_(tau)
+            losses.append(self._loss(source, asked.samples, number))
+        self.set_(GRID[losses.index(min(losses))])
+
+    def set_(self, tau: float | None) -> None:
+        """Posteriors under the precision `tau`; None: by marginal likelihood."""
+        curvatures, means = [one.curvature for one in self.found], [one.mean for one in self.found]
+        variance = 1.0
+        if self.fits_noise:
+            sd, self.taus = fitted_noise(curvatures, means, self.seen.squares, self.seen.values, tau)
+            self.likelihood, variance = likelihoods.Gaussian(sd), sd**2
+        elif tau is None:
+            self.taus = [fitted_precision(*pair) for pair in zip(curvatures, means, strict=True)]
+        else:
+            self.taus = [tau] * len(means)
+        self.curvatures = [one / variance for one in curvatures]
+        for one, curvature, own in zip(self.found, self.curvatures, self.taus, strict=True):
+            one.set_(curvature, own)
+
+    def _loss(self, source: _Source, samples: int, number: int) -> float:
+        """The NLL of validation data, the same draws for all precisions."""
+        total, count = 0.0, 0
+        with torch.no_grad(), evaluating(self.network):
+            for part, (x, y) in enumerate(source.held_out()):
+                outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
+                nll = predictive_nll(self.likelihood, outputs, y)
+                total, count = total + float(nll.sum()), count + len(nll)
+        return total / max(count, 1)
+
+    def result(self, names: list[str]) -> Laplace:
+        """What users get."""
+        parts = list(zip(self.curvatures, (one.mean for one in self.found), self.taus, strict=True))
+        fit = self.seen.log_likelihood
+        if self.fits_noise:
+            sd = self.likelihood.sd().item()
+            fit = -self.seen.squares / (2 * sd**2) - self.seen.values * (math.log(sd) + 0.5 * math.log(2 * math.pi))
+        numbers = [effective_number(curvature, tau) for curvature, _, tau in parts]
+        return Laplace(
+            dict(zip(names, self.taus, strict=True)),
+            fit + sum(log_evidence(*part) for part in parts),
+            self.likelihood,
+            dict(zip(names, numbers, strict=True)),
+            self.seen.inputs,
+        )
+
+
+def _device_of(generator: torch.Generator | None) -> Any:
+    return "cpu" if generator is None else generator.device
