@@ -27,6 +27,7 @@ LEAST = 100  # inputs: with fewer, T is mostly noise
 KEPT_BYTES = 2**30  # of the draws' logits that are kept, in float32
 BATCH, BATCH_BYTES = 500, 2**28  # inputs that run at a time, and what their outputs may take
 TERMS = 2**20  # logits whose losses are computed at a time
+ROUNDING = 1e-12  # nats: an NLL that is as low at the smallest T has no minimum
 GRID = 13  # temperatures that are tried before the search, as a mixture's NLL may have several minima
 
 
@@ -234,8 +235,9 @@ def fitted(gaps: list[Tensor]) -> tuple[float, str]:
     i = min(range(GRID), key=lambda j: (losses[j], abs(j - GRID // 2)))  # of equal ones, the nearest to 1
     around = grid[max(i - 1, 0)], grid[min(i + 1, GRID - 1)]
     best = best_inverse(lambda b: _mean(gaps, b)[1:], *around, start=grid[i])
-    best = best if _mean(gaps, best)[0] < losses[i] else grid[i]
-    if best == grid[-1] and all(bool((part.amax(-1).amin(0) <= 0).all()) for part in gaps):
+    lowest = _mean(gaps, best)[0]
+    best, lowest = (best, lowest) if lowest < losses[i] else (grid[i], losses[i])
+    if losses[-1] <= lowest + ROUNDING and all(bool((part.amax(-1).amin(0) <= 0).all()) for part in gaps):
         return 1.0, f"some draw is right everywhere, so that the surer the better: {_STAYS}"
     bound = (
         f"the temperature {1 / best:.3g} is at its bound: look at the network's logits, or give more validation data"
