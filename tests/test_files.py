@@ -16,8 +16,8 @@ from torch import nn
 
 import bnn
 from bnn._conversion.file_format import checksum
-from bnn._engine.temperature import set_temperature_, temperature_of
 from bnn._conversion.record import skeleton
+from bnn._engine.temperature import set_temperature_, temperature_of
 from bnn.nn.base import BayesianLayer
 
 INDUCING = {"inducing_rows": 3, "inducing_cols": 4}
