@@ -28,6 +28,7 @@ KEPT_BYTES = 2**30  # of the draws' logits that are kept, in float32
 BATCH, BATCH_BYTES = 500, 2**28  # inputs that run at a time, and what their outputs may take
 TERMS = 2**20  # logits whose losses are computed at a time
 ROUNDING = 1e-12  # nats: an NLL that is as low at the smallest T has no minimum
+NEAR = 1.01  # times a bound, or less, counts as at it
 GRID = 13  # temperatures that are tried before the search, as a mixture's NLL may have several minima
 
 
@@ -222,27 +223,29 @@ def _thinned(part: Part, size: int) -> tuple[Part, int]:
 
 
 def fitted(gaps: list[Tensor]) -> tuple[float, str]:
-    """The best T for gaps (K, m, C), in parts, and what is doubtful about it; "" where nothing is.
-
-    A grid over log T finds the valley, then safeguarded Newton steps on 1/T its lowest point.
-    """
+    """The best T for gaps (K, m, C), in parts, and what is doubtful about it; "" where nothing is."""
     if all(bool((part <= 0).all()) for part in gaps):
         return 1.0, f"all draws are right everywhere, so that the surer the better: {_STAYS}"
-    low, high = BOUNDS
-    grid = torch.logspace(-math.log10(high), -math.log10(low), GRID, dtype=torch.double).tolist()
-    grid[0], grid[GRID // 2], grid[-1] = 1 / high, 1.0, 1 / low  # no rounding
+    slow, fast = 1 / BOUNDS[1], 1 / BOUNDS[0]
+    best = _lowest(gaps, slow, fast)
+    falling = best * NEAR >= fast or _mean(gaps, fast)[0] <= _mean(gaps, best)[0] + ROUNDING
+    if falling and all(bool((part.amax(-1).amin(0) <= 0).all()) for part in gaps):
+        return 1.0, f"some draw is right everywhere, so that the surer the better: {_STAYS}"
+    if slow * NEAR < best < fast / NEAR:
+        return 1 / best, ""
+    more = "look at the network's logits, or give more validation data"
+    return 1 / best, f"the temperature {1 / best:.3g} is at its bound: {more}"
+
+
+def _lowest(gaps: list[Tensor], slow: float, fast: float) -> float:
+    """The inverse temperature of the least NLL: a grid finds the valley, then Newton steps its lowest point."""
+    grid = torch.logspace(math.log10(slow), math.log10(fast), GRID, dtype=torch.double).tolist()
+    grid[0], grid[GRID // 2], grid[-1] = slow, 1.0, fast  # no rounding
     losses = [_mean(gaps, b)[0] for b in grid]
     i = min(range(GRID), key=lambda j: (losses[j], abs(j - GRID // 2)))  # of equal ones, the nearest to 1
     around = grid[max(i - 1, 0)], grid[min(i + 1, GRID - 1)]
     best = best_inverse(lambda b: _mean(gaps, b)[1:], *around, start=grid[i])
-    lowest = _mean(gaps, best)[0]
-    best, lowest = (best, lowest) if lowest < losses[i] else (grid[i], losses[i])
-    if losses[-1] <= lowest + ROUNDING and all(bool((part.amax(-1).amin(0) <= 0).all()) for part in gaps):
-        return 1.0, f"some draw is right everywhere, so that the surer the better: {_STAYS}"
-    bound = (
-        f"the temperature {1 / best:.3g} is at its bound: look at the network's logits, or give more validation data"
-    )
-    return 1 / best, bound if best in (grid[0], grid[-1]) else ""
+    return best if _mean(gaps, best)[0] < losses[i] else grid[i]
 
 
 _STAYS = "the temperature is left at 1. More validation data, with some that the network gets wrong, would tell"
