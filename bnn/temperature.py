@@ -147,9 +147,8 @@ def _gaps(
     """The draws' logits less those of the true class, (K, m, C) of every batch, on the CPU; the same draws for all."""
     device = "cpu" if generator is None else generator.device
     seed = int(torch.randint(2**62, (), generator=generator, device=device))
-    if samples is None:
-        samples = default_samples(network) if draws_differ(network) else 0
-    run = _Run(network, likelihood, samples if draws_differ(network) else 0, seed)
+    asked = default_samples(network) if samples is None else samples
+    run = _Run(network, likelihood, asked if draws_differ(network) else 0, seed)
     kept = []
     with torch.no_grad(), evaluating(network):
         size = run.bytes_per_input(part)
@@ -158,8 +157,7 @@ def _gaps(
         with progress_of(progress, len(part), "calibrating") as advance:
             for start in range(0, len(part), batch):
                 chosen = part.subset(slice(start, start + batch))
-                gaps = run.gaps(chosen)
-                kept.append(gaps[:, ::step].to("cpu", torch.float32))
+                kept.append(run.gaps(chosen)[:, ::step].to("cpu", torch.float32).contiguous())
                 advance("calibrating", len(chosen))
     if not sum(gaps.shape[1] for gaps in kept):
         raise ValueError("no target counts: all of them are the likelihood's ignore_index")

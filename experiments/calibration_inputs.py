@@ -3,7 +3,7 @@
     BNN_DATA=folder/with/cifar10 python experiments/calibration_inputs.py
 
 The network predicts 4,000 test images once: as it is, and as `ffg` (sd 0.03 of every weight, 4 draws). Half of them are
-the pool that validation inputs are drawn from, the other half is the test: T is fitted, as `bnn.calibrate_` does, to 200
+the pool of validation inputs, the other half is the test: T is fitted, as `bnn.calibrate_` does, to 200
 random subsets of each size, and NLL and ECE on the test half are compared with those at T = 1. BNN_DATA holds CIFAR-10
 as `bnn.data` reads it, and the trained weights, cifar10_resnet20.npz. Results go to
 experiments/results/calibration_inputs.json.
