@@ -72,8 +72,8 @@ def main() -> None:
         found[name] = [row(outputs, y, size) for size in SIZES]
         for one in found[name]:
             print(name, json.dumps(one), flush=True)
-    record = {"torch": torch.__version__, "images": IMAGES, "draws": DRAWS, "sd": SD, "subsets": SUBSETS, "rows": found}
-    RESULTS.write_text(json.dumps(record, indent=1) + "\n")
+        about = {"torch": torch.__version__, "images": IMAGES, "draws": DRAWS, "sd": SD, "subsets": SUBSETS}
+        RESULTS.write_text(json.dumps(about | {"rows": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
