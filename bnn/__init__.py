@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn import plots as plots
     from bnn import prediction as prediction
     from bnn import report as report
+    from bnn import temperature as temperature
     from bnn import train as train
     from bnn._conversion.config import load_config as load_config
     from bnn._conversion.methods import Method as Method
@@ -58,6 +59,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn.prediction import draws as draws
     from bnn.prediction import predict as predict
     from bnn.prediction import set_sampling_ as set_sampling_
+    from bnn.temperature import calibrate_ as calibrate_
     from bnn.train import History as History
     from bnn.train import Recipe as Recipe
     from bnn.train import Schedule as Schedule
@@ -88,6 +90,7 @@ _MODULES = frozenset(
         "plots",
         "prediction",
         "report",
+        "temperature",
         "train",
     }
 )
@@ -120,6 +123,7 @@ _NAMES = {
     "draws": "bnn.prediction",
     "predict": "bnn.prediction",
     "set_sampling_": "bnn.prediction",
+    "calibrate_": "bnn.temperature",
     "History": "bnn.train",
     "Recipe": "bnn.train",
     "Schedule": "bnn.train",

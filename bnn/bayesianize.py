@@ -21,6 +21,7 @@ from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn._engine.members import Mixture
+from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
 from bnn.nn.families.inducing import InducingBase, InducingOptions, given_sizes
@@ -65,7 +66,8 @@ def bayesianize_(
 
     Warns about layers that were covered but cannot be converted (a subclass, a parametrized, scripted or quantised
     layer, a layer whose weight another module reads), about those that stay dense because no inducing matrix would make
-    them smaller, and about those that keep less than 80 % of their energy, and names them.
+    them smaller, and about those that keep less than 80 % of their energy, and names them. The temperature of a
+    calibrated network is taken off, with a warning.
 
     >>> import torch, bnn
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
@@ -111,6 +113,8 @@ def convert_chosen_(
         warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
     for message in warned:
         warnings.warn(message, UserWarning, stacklevel=3)
+    if keep:
+        warn_of_temperature(network, "it is converted now", stacklevel=3)
     with unchanged_on_error(network, [*reference, *([] if fits is None else statistics_names(network))]):
         if reference:
             network.load_state_dict(reference, strict=False)
@@ -125,6 +129,7 @@ def convert_chosen_(
             if keep:
                 note_energy_(plan.layer, plan.weights)
         _leave_fast_paths_(network)
+        forget_temperature_(network)
         mark_root_(network)
         if keep:
             warn_of_losses({plan.name: (plan.layer, plan.weights) for plan in plans}, stacklevel=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from bnn._engine import recompute
 from bnn._engine.forward import forward_of, mark_root_
 from bnn._engine.inputs import check_network
 from bnn._engine.members import Mixture
+from bnn._engine.temperature import forget_temperature_, temperature_of
 from bnn.files import Path, load_, state_mismatch
 from bnn.nn.base import BayesianLayer
 
@@ -36,7 +38,8 @@ class Ensemble(Mixture):
     Args:
         net: one network, which is left alone: members are copies of it, each re-initialised by calling
             `reset_parameters()` of every module that has it, children first (BatchNorm forgets its statistics, too). Or
-            a list of networks, trained or not, which become the members as they are.
+            a list of networks, trained or not, which become the members as they are (temperatures of calibrated ones
+            are not used: calibrate the ensemble itself).
         members: M, 5 by default; for one network only.
         init: re-initialises a copy, in place, instead of `reset_parameters()`; for one network only.
 
@@ -68,6 +71,7 @@ class Ensemble(Mixture):
                 raise ValueError("a list of networks is taken as it is: leave out members= and init=")
             nets = list(net)
             _check_members(nets)
+            _warn_of_temperatures(nets)
         else:
             nets = _fresh_copies(net, MEMBERS if members is None else members, init)
         self.members = nn.ModuleList(nets)
@@ -123,6 +127,17 @@ def _check_members(nets: list[Any]) -> None:
             raise ValueError(f"networks 0 and {i} differ, members need one architecture: {listed(mismatch)}")
 
 
+def _warn_of_temperatures(nets: list[nn.Module]) -> None:
+    """Networks that were calibrated one by one are not so together."""
+    if any(temperature_of(net) != 1 for net in nets):
+        warnings.warn(
+            "members were calibrated, and an ensemble does not use their temperatures: calibrate the ensemble itself, "
+            "bnn.calibrate_(ensemble, data)",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def _fresh_copies(net: Any, count: int, init: Callable[[nn.Module], Any] | None) -> list[nn.Module]:
     """`count` copies of a plain network, each re-initialised."""
     check_network(net)
@@ -135,6 +150,7 @@ def _fresh_copies(net: Any, count: int, init: Callable[[nn.Module], Any] | None)
         )
     copies = [copy.deepcopy(net) for _ in range(count)]
     for one in copies:
+        forget_temperature_(one)  # it belongs to the weights that go
         if init is None:
             _reset_(one)
         elif init(one) not in (None, one):

@@ -20,6 +20,7 @@ from bnn._conversion.limits import kind_of
 from bnn._conversion.record import Conversion, skeleton
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.inputs import check_network
+from bnn._engine.temperature import forget_temperature_, set_temperature_
 from bnn.bayesianize import convert_chosen_
 from bnn.functional.linalg import inverse_softplus, positive
 from bnn.global_inducing import register_global_inducing_weights_
@@ -31,7 +32,7 @@ LEGACY_JITTER = 1e-4  # what the 2020 code added to Psi, in units of its mean di
 
 
 def save(network: nn.Module, path: Path) -> None:
-    """Writes a network to one file: the tensors of its state dict, and how it was converted.
+    """Writes a network to one file: the tensors of its state dict, how it was converted, and its temperature.
 
     The file appears whole or not at all; it replaces an older one and keeps its permissions. Shared tensors (tied
     layers) are stored once. A checksum of everything that `bnn.load_` reads goes with it.
@@ -65,7 +66,7 @@ def load_(network: nn.Module, path: Path) -> None:
 
     An error, whatever it is, leaves `network` as it was. Tensors are cast to the network's dtype and device, but not to
     another kind (integers do not become weights); NaN and inf are loaded as they were saved. A frozen weight freezes
-    its posterior.
+    its posterior. The temperature (`bnn.calibrate_`) is the file's; files without one load with T = 1.
 
     Args:
         network: a plain network of the architecture that was saved.
@@ -78,12 +79,14 @@ def load_(network: nn.Module, path: Path) -> None:
     """
     check_network(network)
     path = os.fspath(path)
-    tensors, conversion = read(path)
+    tensors, conversion, temperature = read(path)
     _check_replay(network, tensors, conversion, path)
     with unchanged_on_error(network, network.state_dict().keys() & tensors.keys()):
         with _naming(path):
             _replay_(conversion, network)
         network.load_state_dict(tensors)
+        forget_temperature_(network)
+        set_temperature_(network, temperature)
 
 
 def _check_replay(network: nn.Module, tensors: Mapping[str, Tensor], conversion: Conversion, path: str) -> None:
@@ -156,6 +159,7 @@ def load_legacy_(network: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
             own[d] = _with_jitter(own[z], own[d])
     with unchanged_on_error(network, own):
         network.load_state_dict(own)
+        forget_temperature_(network)
 
 
 def state_mismatch(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:

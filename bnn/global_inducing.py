@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from bnn._engine.forward import mark_root_
+from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.nn.families.inducing import InducingBase, InducingOptions
 from bnn.nn.families.q.base import QInducing
 from bnn.nn.families.q.global_slice import GlobalSlice
@@ -72,6 +73,8 @@ def register_global_inducing_weights_(
         "global inducing weights", {"inducing_rows": inducing_rows, "inducing_cols": inducing_cols, **options}
     )
     _check(network, layers, cat_dim, parsed)
+    warn_of_temperature(network, "its layers share global weights now")
+    forget_temperature_(network)
     with torch.no_grad():
         V = torch.cat([layer.q.mean(layer) for layer in layers], dim=cat_dim).to(layers[0].z_row.dtype)
     module = GlobalInducing(V, cat_dim, parsed, trains=any(layer.z_row.requires_grad for layer in layers))

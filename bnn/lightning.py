@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from bnn._common.checks import check_size
 from bnn._common.extras import need
 from bnn._common.seeds import derived
+from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.ensemble import Ensemble
-from bnn.prediction import draws, predict
+from bnn.prediction import draws, predict, tempered
 from bnn.train.monitor import Scores, scoring_samples
 from bnn.train.schedule import Schedule
 
@@ -89,7 +90,9 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
     # -- training ------------------------------------------------------------------------------------------------------
 
     def on_train_start(self) -> None:
-        """Gives every process noise of its own: `seed_everything` seeds them alike."""
+        """Gives every process noise of its own: `seed_everything` seeds them alike. Takes a temperature off."""
+        warn_of_temperature(self.net, "it is trained now")
+        forget_temperature_(self.net)
         if self.trainer.world_size > 1:
             torch.manual_seed(derived(torch.initial_seed(), self.global_rank))
 
@@ -133,7 +136,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         x, y = _pair(batch)
         generator = torch.Generator().manual_seed(SEED)  # the same functions for every batch
         outputs = draws(self.net, x, scoring_samples(self.net, self.validation_samples), generator)
-        self._scores.add(outputs, y)
+        self._scores.add(tempered(self.net, self.elbo.likelihood, outputs), y)
 
     def on_validation_epoch_end(self) -> None:
         """Logs the scores of all batches, of all processes."""

@@ -16,15 +16,16 @@ from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, 
 from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, number_of_inputs
 from bnn._engine.members import (
     Drawing,
-    Mixture,
     blocks,
     combinations,
     deal_,
     default_samples,
+    draws_differ,
     evenly,
     inducing_members,
 )
 from bnn._engine.noise import Seeds
+from bnn._engine.temperature import temperature_of
 from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
 
@@ -76,7 +77,7 @@ def draws(
         samples = default_samples(network)
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
-    if samples and not any(isinstance(module, Drawing | Mixture) for module in network.modules()):
+    if samples and not draws_differ(network):
         raise ValueError(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
             "samples=0 runs it as it is"
@@ -100,13 +101,14 @@ def predict(
 ) -> likelihoods.ClassPrediction | likelihoods.RegressionPrediction:
     """The posterior predictive distribution of `network` at `x`, from K draws, with its uncertainty taken apart.
 
-    Runs in evaluation mode and without gradients, and leaves the network's modes as they were.
+    Runs in evaluation mode and without gradients, and leaves the network's modes as they were. The logits of a network
+    that was calibrated (`bnn.calibrate_`) are divided by its temperature.
 
     Args:
         x, samples, generator, batch_size: as for `bnn.draws`.
         likelihood: "categorical", "bernoulli", "heteroscedastic", or a likelihood object. For Gaussian noise pass the
             one that was trained, `elbo.likelihood`: it holds the noise.
-        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`.
+        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`, not divided by a temperature.
 
     Returns:
         For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
@@ -130,13 +132,19 @@ def predict(
         if not isinstance(outputs, Tensor):
             kind = type(outputs).__name__
             raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
-        prediction = predictive(outputs)
+        prediction = predictive(tempered(network, found, outputs))
         if not keep_samples:
             return prediction
         if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
             raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
         prediction.samples = outputs
         return prediction
+
+
+def tempered(network: nn.Module, likelihood: Any, outputs: Tensor) -> Tensor:
+    """Raw outputs (K, N, ...) of `network` divided by its temperature; the one place where that happens."""
+    temperature = temperature_of(network)
+    return outputs if temperature == 1 else likelihoods.about(likelihood).tempered(outputs, temperature)
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:

@@ -51,7 +51,7 @@ def main() -> None:
     kind = "digits-" if args.digits else ""
     data, rows = None, []
     for name in args.only:
-        recipe = started(Recipe.preset(f"ours/{kind}{name}").but(seed=args.seed), args.out)
+        recipe = started(Recipe.preset(f"ours/{kind}{name}").but(seed=args.seed, calibrate=False), args.out)
         recipe = recipe if args.first is None else recipe.but(data={**recipe.data, "first": args.first})
         data = data or bnn.data.load(**recipe.data)
         outcome = run_recipe(recipe, folder(args.out, name, args.seed), data=data, tensorboard=False, progress=True)

@@ -17,6 +17,7 @@ from torch import nn
 import bnn
 from bnn._conversion.file_format import checksum
 from bnn._conversion.record import skeleton
+from bnn._engine.temperature import set_temperature_, temperature_of
 from bnn.nn.base import BayesianLayer
 
 INDUCING = {"inducing_rows": 3, "inducing_cols": 4}
@@ -664,6 +665,31 @@ def test_an_option_changed_in_the_file_is_found(saved):
         record = file.metadata()["conversion"]
     rewrite(saved, conversion=record.replace('"prior_sd": 1.0', '"prior_sd": 3.0'))
     refused(plain(), saved, bnn.FileFormatError, "its checksum does not fit")
+
+
+def test_a_temperature_is_under_the_checksum_and_files_without_one_are_as_they_were(tmp_path):
+    net, path = plain(), tmp_path / "net"
+    bnn.bayesianize_(net, "ffg")
+    bnn.save(net, path)
+    before = safetensors.safe_open(path, "pt").metadata()
+    assert "temperature" not in before
+    set_temperature_(net, 1.25)
+    bnn.save(net, path)
+    stored = safetensors.safe_open(path, "pt").metadata()
+    assert stored["temperature"] == "1.25"
+    assert {k: v for k, v in stored.items() if k not in ("temperature", "checksum")}.items() <= before.items()
+    bnn.load_(fresh := plain(), path)
+    assert temperature_of(fresh) == 1.25
+    for changed in ("1.5", None):
+        bnn.save(net, path)
+        rewrite(path, temperature=changed)
+        refused(plain(), path, bnn.FileFormatError, "its checksum does not fit")
+    for nonsense in ("hot", "0", "-1.0", "NaN", "true", "[1.5]"):
+        rewrite(path, temperature=nonsense, checksum=None)
+        refused(plain(), path, bnn.FileFormatError, "cannot be read")
+    rewrite(path, **before, temperature=None)  # what was written before there were temperatures
+    bnn.load_(fresh := plain(), path)
+    assert temperature_of(fresh) == 1
 
 
 def test_files_of_earlier_versions_have_no_checksum_and_load(saved):

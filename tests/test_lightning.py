@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnn
+from bnn._engine.temperature import set_temperature_, temperature_of
 from bnn.lightning import BayesianModule
 from bnn.train import Schedule
 
@@ -181,6 +182,25 @@ def test_processes_seeded_alike_draw_different_noise() -> None:
         module.on_train_start()
         noise.append(torch.randn(3))
     assert not torch.equal(*noise)
+
+
+def test_a_temperature_counts_in_scores_and_training_takes_it_off() -> None:
+    net, x, y = network(), torch.randn(6, 4), torch.randint(3, (6,))
+    module = attached(BayesianModule(net, 20, validation_samples=3))
+    found = []
+    for t in (1.0, 2.0):
+        set_temperature_(net, t)
+        module.on_test_epoch_start()
+        with torch.no_grad():
+            module.test_step((x, y), 0)
+            outputs = bnn.draws(net, x, 3, torch.Generator().manual_seed(0))
+        found.append(module._scores.summary()["nll"])
+        probs = (outputs.double() / t).softmax(2).mean(0)[torch.arange(6), y]
+        assert found[-1] == pytest.approx(float(-probs.log().mean()), rel=1e-5)
+    assert found[0] != pytest.approx(found[1], rel=1e-3)
+    with pytest.warns(UserWarning, match="it is trained now"):
+        module.on_train_start()
+    assert temperature_of(net) == 1
 
 
 @pytest.mark.parametrize("name", ["epochs", "batch_size", "patience", "refresh_batchnorm", "sampling"])

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bnn._common.records import stored_number
 from bnn._common.text import listed
 from bnn._conversion.record import Conversion
+from bnn._engine.temperature import temperature_of
 from bnn.nn.base import BayesianLayer
 
 FORMAT = "bayesianize"
@@ -44,12 +46,14 @@ class FileFormatError(ValueError):
 def to_bytes(network: nn.Module, path: str) -> bytes:
     """The file of a network: the tensors of its state dict, and how it was converted. Errors name `path`."""
     tensors, aliases = _packed(_tied_state(network))
+    temperature = temperature_of(network)
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "bnn_version": _version(),
         "conversion": Conversion.of(network).to_json(),
         "aliases": json.dumps(aliases),
+        **({} if temperature == 1 else {"temperature": json.dumps(temperature)}),
     }
     metadata["checksum"] = checksum(metadata, tensors)
     try:
@@ -102,8 +106,8 @@ def refuse_uninitialised(state: Mapping[str, Any]) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read(path: str) -> tuple[dict[str, Tensor], Conversion]:
-    """The whole state dict, aliases included, and the conversion."""
+def read(path: str) -> tuple[dict[str, Tensor], Conversion, float]:
+    """The whole state dict, aliases included, the conversion, and the temperature."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"cannot load {path}: it is a folder; expected a file that bnn.save wrote")
     if not os.path.exists(path):
@@ -114,6 +118,7 @@ def read(path: str) -> tuple[dict[str, Tensor], Conversion]:
     try:
         conversion = Conversion.from_json(metadata["conversion"])
         aliases = _aliases(metadata["aliases"], tensors)
+        temperature = stored_number(json.loads(metadata.get("temperature", "1.0")), "the temperature", positive=True)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
             f"cannot load {path}: its record of the conversion cannot be read: {error}; a family of your own must be "
@@ -122,7 +127,7 @@ def read(path: str) -> tuple[dict[str, Tensor], Conversion]:
         ) from error
     if "checksum" in metadata and metadata["checksum"] != checksum(metadata, tensors):  # older files have none
         raise FileFormatError(f"{path} is damaged: its checksum does not fit; load another copy of it", path)
-    return tensors | {alias: tensors[name] for alias, name in aliases.items()}, conversion
+    return tensors | {alias: tensors[name] for alias, name in aliases.items()}, conversion, temperature
 
 
 def _opened(path: str) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -176,7 +181,8 @@ def _aliases(text: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """CRC-32 of all that `load_` reads: other metadata may be added to a file. At 5 GB/s it costs a tenth of a save."""
     described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
-    total = zlib.crc32(json.dumps([metadata["conversion"], metadata["aliases"], described]).encode())
+    known = [metadata[name] for name in ("temperature",) if name in metadata]  # older files have none
+    total = zlib.crc32(json.dumps([metadata["conversion"], metadata["aliases"], described, *known]).encode())
     for name in sorted(tensors):
         if tensors[name].numel():
             total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)

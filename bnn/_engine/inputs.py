@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -20,6 +22,12 @@ def check_network(network: Any) -> None:
         )
         hint = " (bayesianize_ works in place and returns None: pass the network itself)" if network is None else ""
         raise TypeError(f"expected a network, a torch.nn.Module, got {got}{hint}")
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """The device of the network's first tensor."""
+    tensor = next(chain(network.parameters(), network.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
 def inputs_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:

@@ -81,6 +81,11 @@ def default_samples(network: nn.Module) -> int:
     return -(-SAMPLES // each) * each
 
 
+def draws_differ(network: nn.Module) -> bool:
+    """Whether there is anything to draw: a Bayesian layer, or a member of a deep ensemble."""
+    return any(isinstance(module, Drawing | Mixture) for module in network.modules())
+
+
 def evenly(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
     """`count` numbers below `size` in rising order, each equally often; which come once more is random.
 

@@ -71,7 +71,7 @@ def recipe_of(name: str, seed: int = 0, quick: bool = False) -> Recipe:
     from bnn.train import Recipe
 
     preset, changes = METHODS[name]
-    recipe = Recipe.preset(preset).but(seed=seed, **changes)
+    recipe = Recipe.preset(preset).but(seed=seed, calibrate=False, **changes)  # what the methods themselves are worth
     if not quick:
         return recipe
     short: dict[str, Any] = {"schedule": {"epochs": max(1, recipe.schedule.epochs // 10)}}

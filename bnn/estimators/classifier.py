@@ -14,6 +14,7 @@ from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats
+from bnn.prediction import tempered
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
@@ -102,7 +103,8 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
 
     def predict_dist(self, X: Any) -> ClassDistribution:
         """Probabilities with total, aleatoric and epistemic uncertainty."""
-        prediction = likelihoods.Categorical().predictive(self._draws(X))
+        likelihood = likelihoods.Categorical()
+        prediction = likelihood.predictive(tempered(self.network_, likelihood, self._draws(X)))
         return ClassDistribution(*(part.numpy() for part in prediction))
 
     def _out_features(self) -> int:

@@ -11,6 +11,7 @@ from torch import nn
 from bnn._common.checks import whole
 from bnn._common.progress import Advance, progress_of
 from bnn._engine.inputs import check_network
+from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
@@ -130,6 +131,7 @@ class _Evaluator:
             notes=tuple(_notes(inside, real, temperature, ood)),
             examples=examples(inside, task.part, targets, task.classes),
             points=points(inside, targets) if real else None,
+            network_temperature=temperature_of(self.predictor.network),
         )
 
     def _ood(self, name: str, part: Part, inside: Outputs) -> OOD:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from bnn._common.timing import interleaved
+from bnn._engine.inputs import device_of
 from bnn._engine.members import combinations, mixtures
 from bnn.evaluation.pieces import LayerPosterior, Posterior, Scale, Size, Time
-from bnn.evaluation.predictor import Predictor, device_of
+from bnn.evaluation.predictor import Predictor
 from bnn.nn.base import BayesianLayer
 from bnn.nn.families.inducing import InducingBase
 from bnn.nn.global_inducing import GlobalInducing

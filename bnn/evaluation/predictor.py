@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._engine.inputs import device_of
 from bnn.data.dataset import Part, TargetScale, tensors_in
 from bnn.data.forms import to_device
 from bnn.likelihoods.base import predictive_nll
@@ -216,9 +216,3 @@ def as_array(tensor: Tensor) -> Array:
     """A NumPy array of a tensor on any device; half precision becomes float32."""
     tensor = tensor.detach().cpu()
     return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """The device of the network's first tensor."""
-    tensor = next(chain(network.parameters(), network.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device

@@ -43,7 +43,7 @@ class Evaluation:
         seed: of the draws, the corruptions and the resamples.
         metrics: all that are registered for the task: accuracy, nll, brier, ece, ..., or rmse, nll, crps, coverage_50,
             sharpness_50, ... in the target's own units.
-        temperature: learned on validation data.
+        temperature: the one that validation data ask for, of these predictions.
         uncertainty: in distribution.
         ood: by the name of the set.
         corruptions: a row for each kind and severity.
@@ -54,6 +54,7 @@ class Evaluation:
         notes: what was left out, and why.
         examples: the most and the least certain test inputs.
         points: predictions against real targets.
+        network_temperature: what the predictions divided logits by already (`bnn.calibrate_`); 1 where nothing was.
         time: how long a prediction takes, where it was measured; two evaluations are equal whatever it says.
     """
 
@@ -75,6 +76,7 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     examples: Examples | None = None
     points: Points | None = None
+    network_temperature: float = 1.0
     time: Time | None = field(default=None, compare=False)
 
     @property
@@ -87,7 +89,11 @@ class Evaluation:
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
         unit = "nats" if self.task == "classification" else "variance, own units"
         blocks = [
-            [f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}", size_line(self.size)],
+            [
+                f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}",
+                size_line(self.size),
+                *calibration_line(self.network_temperature),
+            ],
             metric_lines(self.metrics, self.temperature),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             ood_lines(self.ood),
@@ -189,6 +195,11 @@ def size_line(size: Size) -> str:
     text = f"{size.parameters:,} parameters{networks}, {size.bytes:,} bytes"
     one = "one plain network's" if size.networks > 1 else "the plain network's"
     return text if size.parameters == size.plain else f"{text}, {size.ratio:.1%} of {one} {size.plain:,}"
+
+
+def calibration_line(temperature: float) -> list[str]:
+    """What a calibrated network divides its logits by; nothing for others."""
+    return [] if temperature == 1 else [f"calibrated: logits are divided by T = {temperature:.4g}"]
 
 
 def metric_lines(metrics: Mapping[str, Interval], temperature: float | None) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.registry import register
 
 
@@ -23,12 +24,14 @@ class Likelihood(nn.Module):
     name: ClassVar[str | None] = None  # as configurations spell it; None: not registered
     task: ClassVar[str | None] = None  # "classification", "multilabel" or "regression"; None: says nothing about itself
     outputs_per_target: ClassVar[int] = 1  # numbers the network gives for each class, label or real target
+    logits: ClassVar[bool] = False  # outputs are logits, which a temperature divides: then it must fill `gaps`, too
     ignore_index: int | None = None  # of classification: positions with this target do not count
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
-            register(cls, needed=[duty for duty in DUTIES if getattr(cls, duty) is getattr(Likelihood, duty)])
+            duties = (*DUTIES, "gaps") if cls.logits else DUTIES
+            register(cls, needed=[duty for duty in duties if getattr(cls, duty) is getattr(Likelihood, duty)])
 
     @property
     def learns(self) -> bool:
@@ -65,6 +68,25 @@ class Likelihood(nn.Module):
         the mean over signs.
         """
         raise TypeError(_no_curvature(self))
+
+    def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Of K draws' logits (K, N, ...): every alternative's minus that of what happened, (K, M, C), for the M targets
+        that count. Divided by T they give p(target) = 1 / sum_c exp(gap_c / T), which `bnn.calibrate_` fits.
+        """
+        raise NotImplementedError
+
+    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
+        """The outputs (K, N, ...) of a network of this temperature: logits / T; ValueError where they are no logits."""
+        if not self.logits:
+            raise ValueError(
+                f"a temperature divides logits, and the outputs are not known to be any under {self._called}: pass "
+                "the likelihood that the network was calibrated with, or take T off, bnn.calibrate_(net, None)"
+            )
+        return at_least_float32(outputs) / temperature
+
+    @property
+    def _called(self) -> str:
+        return "this likelihood" if self.name is None else f"the likelihood {self.name!r}"
 
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
@@ -138,6 +160,17 @@ def normals_like(output: Tensor, generator: torch.Generator | None = None) -> Te
     """Standard normals in the shape, type and place of `output`, from a generator of any device."""
     device = output.device if generator is None else generator.device
     return torch.randn(output.shape, generator=generator, dtype=output.dtype, device=device).to(output.device)
+
+
+def fitting_targets(y: Tensor, output: Tensor, likelihood: Any) -> Tensor:
+    """`y` with (N,) made (N, 1) for one real target, or (N, 1) made (N,) for class indices."""
+    if output.ndim != 2:
+        return y
+    found = about(likelihood)
+    if found.task == "regression" and y.ndim == 1 and output.shape[1] == found.outputs_per_target:
+        return y[:, None]
+    indices = found.task == "classification" and not y.is_floating_point()
+    return y[:, 0] if indices and y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def per_datum(nll: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ class Bernoulli(Likelihood):
 
     name = "bernoulli"
     task = "multilabel"
+    logits = True
     pos_weight: Tensor | None
 
     def __init__(self, pos_weight: float | Sequence[float] | Tensor | None = None) -> None:
@@ -82,6 +83,15 @@ class Bernoulli(Likelihood):
         """sqrt(p (1 - p)) along each label."""
         p = at_least_float32(output).sigmoid()
         return unit_scores((p * (1 - p)).sqrt(), random_signs(p, generator))
+
+    def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """0, and the other label's logit minus that of what happened: (K, M, 2) for logits (K, N, ...), M labels."""
+        self(outputs[0], target)  # whatever is wrong with them, it says
+        ones = target.to(outputs.dtype)
+        if not bool(((ones == 0) | (ones == 1)).all()):
+            raise ValueError("a temperature is fitted to labels that are 0 or 1; some of these lie between: y.round()?")
+        others = (at_least_float32(outputs) * (1 - 2 * ones)).flatten(1)  # the logit of a zero is 0
+        return torch.stack([torch.zeros_like(others), others], -1)
 
     def options(self) -> dict[str, Any]:
         return {"pos_weight": None if self.pos_weight is None else self.pos_weight.tolist()}

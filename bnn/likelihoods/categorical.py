@@ -33,6 +33,7 @@ class Categorical(Likelihood):
 
     name = "categorical"
     task = "classification"
+    logits = True
     class_weights: Tensor | None
     ignore_index: int
 
@@ -122,6 +123,17 @@ class Categorical(Likelihood):
         classes = torch.eye(p.shape[1], dtype=p.dtype, device=p.device).reshape(p.shape[1], -1, *[1] * (p.ndim - 2))
         signs = random_signs(p, generator)
         return (signs * p[:, c : c + 1].sqrt() * (p - label) for c, label in enumerate(classes))
+
+    def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """f_c - f_y for logits (K, N, C, ...) and class indices (N, ...): (K, M, C) for the M targets not ignored."""
+        self(outputs[0], target)  # whatever is wrong with them, it says
+        if target.is_floating_point():
+            raise ValueError("a temperature is fitted to class indices; these targets are probabilities: y.argmax(1)?")
+        flat = at_least_float32(outputs).movedim(2, -1).flatten(1, -2)  # (K, N * positions, C)
+        y = target.reshape(-1).long()
+        counted = y != self.ignore_index
+        y, flat = y[counted], flat[:, counted]
+        return flat - flat.gather(-1, y[None, :, None].expand(len(flat), -1, 1))
 
     def options(self) -> dict[str, Any]:
         weights = None if self.class_weights is None else self.class_weights.tolist()

@@ -6,6 +6,7 @@ softmax(z / T) is the same for logits z and for log-probabilities, which differ 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,22 @@ def temperature_scaling(logits: ArrayLike, labels: ArrayLike, bounds: tuple[floa
     if not 0 < low < high < np.inf:
         raise ValueError(f"bounds must be 0 < least < largest T < infinity; got {bounds!r}")
     gaps = z - z[np.arange(len(y)), y][:, None]  # to the true class
-    return 1 / _best(gaps, 1 / high, 1 / low)
+    return 1 / best_inverse(lambda b: _slope(gaps, b), 1 / high, 1 / low)
 
 
-def _best(gaps: Floats, slow: float, fast: float) -> float:
-    """The inverse temperature in [slow, fast] where the slope is 0: the end it points to, or as near to 1 as it is."""
-    b = min(max(1.0, slow), fast)
-    slope, curvature = _slope(gaps, b)
+def best_inverse(
+    derivatives: Callable[[float], tuple[float, float]], slow: float, fast: float, start: float = 1.0
+) -> float:
+    """The inverse temperature in [slow, fast] where the slope is 0: the end it points to, or `start` where it is flat.
+
+    Args:
+        derivatives: slope and curvature of the NLL at an inverse temperature.
+        start: where the search begins, moved into the bounds.
+    """
+    b = min(max(start, slow), fast)
+    slope, curvature = derivatives(b)
     end = fast if slope < 0 else slow
-    if slope != 0 and _slope(gaps, end)[0] * slope >= 0:  # no change of sign; sure data underflow to a slope of 0
+    if slope != 0 and derivatives(end)[0] * slope >= 0:  # no change of sign; sure data underflow to a slope of 0
         return end
     for _ in range(200):  # bisection alone needs 60
         if slope == 0:
@@ -57,7 +65,7 @@ def _best(gaps: Floats, slow: float, fast: float) -> float:
         before, b = b, newton if slow < newton < fast else 0.5 * (slow + fast)
         if abs(b - before) <= 1e-12 * b:
             break
-        slope, curvature = _slope(gaps, b)
+        slope, curvature = derivatives(b)
     return b
 
 

@@ -229,6 +229,7 @@ def _recipe(entry: Entry) -> RecipeView:
     text = "" if entry.recipe is None else json.dumps(entry.recipe, indent=2, ensure_ascii=False)
     passes = "one pass" if one.draws == 1 else f"{one.draws} draws"
     evaluated = f"evaluated with {passes} and seed {one.seed} on {one.inputs:,} inputs"
+    evaluated += "" if one.network_temperature == 1 else f", logits divided by T = {one.network_temperature:.3g}"
     return RecipeView(entry.name, slug(entry.name), text, evaluated, _command(one, slug(entry.name)))
 
 

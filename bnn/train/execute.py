@@ -15,11 +15,13 @@ from bnn import likelihoods
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, own_randomness, seed_everything
 from bnn._conversion.energy import EnergyWarning
+from bnn._engine.temperature import forget_temperature_
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
@@ -28,7 +30,7 @@ from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
 
-BUILD, ALONE, REFRESH = 10, 11, 12  # what a derived seed is for
+BUILD, ALONE, REFRESH, CALIBRATE = 10, 11, 12, 13  # what a derived seed is for
 
 
 def run_recipe(
@@ -58,6 +60,7 @@ def run_recipe(
     else:
         history = _train_plain(recipe, net, data, recipe.schedule, _stage(folder, TRAIN), settings)
         chosen, candidates = recipe, None
+    _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
     run = Run.of(net, data, history.likelihood, outputs, **more)
     if folder is not None and _first_process():
@@ -103,6 +106,7 @@ def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
         net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
     if recipe.weights is not None:
         load_(net, recipe.weights)
+        forget_temperature_(net)  # training follows, after which it would not fit
     return net
 
 
@@ -136,6 +140,24 @@ def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
             register_global_inducing_weights_(net, **recipe.global_inducing)
         if recipe.pretrain is not None or recipe.weights is not None:
             refresh_batchnorm_(net, data)
+
+
+def _calibrate(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -> None:
+    """Fits the temperature where the recipe asks for it and the data allow it; a run that resumes finds the same."""
+    if recipe.calibrate and why_not_calibrated(data, likelihood) is None:
+        generator = torch.Generator().manual_seed(derived(recipe.seed, CALIBRATE))
+        calibrate_(net, data, likelihood=likelihood, generator=generator, progress=False)
+
+
+def why_not_calibrated(data: Data, likelihood: Any) -> str | None:
+    """Why no temperature can be fitted, in words; None where it can."""
+    if not likelihoods.about(likelihood).logits:
+        return "the outputs are no logits"
+    if data.validation is None:
+        return "there are no validation data"
+    if len(data.validation) < LEAST:
+        return f"{len(data.validation)} validation inputs are too few, it takes {LEAST}"
+    return None
 
 
 def _choose(

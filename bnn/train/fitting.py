@@ -15,6 +15,7 @@ from bnn import likelihoods
 from bnn._common.checks import check_positive, check_size
 from bnn._common.seeds import own_randomness
 from bnn._engine.inputs import check_network
+from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
@@ -51,6 +52,8 @@ def fit(
     **options: Any,
 ) -> History:
     """Trains `net` in place by the negative ELBO (`bnn.ELBO`); a plain network by maximum likelihood.
+
+    The temperature of a network that was calibrated (`bnn.calibrate_`) is taken off, with a warning.
 
     With `out` the run writes checkpoints there. Started again with the same arguments after whatever ended it, it
     resumes from the last one and, on one process on the CPU, ends with the same bits as if nothing had happened. Ctrl-C
@@ -135,6 +138,8 @@ def fit(
     start = start.to(fabric.device)
     same_everywhere_(fabric, [start])
     settings = Settings(folder, save_every, progress, tensorboard)
+    warn_of_temperature(net, "it is trained now")
+    forget_temperature_(net)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
         loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings)
         with loop.checkpoints.alone():

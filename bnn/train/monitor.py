@@ -12,10 +12,9 @@ from bnn._engine.inputs import evaluating
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
-from bnn.likelihoods.base import predictive_nll
+from bnn.likelihoods.base import fitting_targets, predictive_nll
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws
-from bnn.train.preflight import fitting_targets
 from bnn.train.step import Tally
 
 BATCH = 500

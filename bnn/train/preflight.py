@@ -13,6 +13,7 @@ from bnn._engine.inputs import evaluating
 from bnn.data.batches import Batches, InMemory
 from bnn.data.dataset import Data, Part, tensors_in
 from bnn.data.forms import to_device
+from bnn.likelihoods.base import fitting_targets
 from bnn.prediction import draws
 
 FEW = 2  # inputs to try the network on
@@ -44,17 +45,6 @@ def checked(source: Batches, net: nn.Module, likelihood: Any, data: Any, given: 
     _check_width(part, output, likelihood, data)
     _check_likelihood(part, output, likelihood, given)
     return replace(source, part=part), output.shape[1] if output.ndim > 1 else None
-
-
-def fitting_targets(y: Tensor, output: Tensor, likelihood: Any) -> Tensor:
-    """`y` with (N,) made (N, 1) for one real target, or (N, 1) made (N,) for class indices."""
-    if output.ndim != 2:
-        return y
-    found = likelihoods.about(likelihood)
-    if found.task == "regression" and y.ndim == 1 and output.shape[1] == found.outputs_per_target:
-        return y[:, None]
-    indices = found.task == "classification" and not y.is_floating_point()
-    return y[:, 0] if indices and y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def _check_finite(name: str, values: Tensor) -> None:

@@ -30,7 +30,7 @@ class Recipe:
     """Everything that decides the result of a run, apart from the data themselves.
 
     Stages: build the network (and `members` independent copies of it); train it plain by `pretrain`, or read `weights`;
-    convert it by `method`; train by `schedule`. A stage that is not asked for is left out.
+    convert it by `method`; train by `schedule`; calibrate it. A stage that is not asked for is left out.
 
     Args:
         data: {"name": a named set, ...}, {"csv": file, "target": column, ...}, {"folder": path, ...} or
@@ -48,6 +48,8 @@ class Recipe:
             schedule's.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
+            validation inputs.
         seed: of everything random.
         name, about: what it is.
         ours: dotted names of values that the paper does not give, as "schedule.batch_size".
@@ -84,6 +86,7 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
+    calibrate: bool = described("Fit a temperature on the validation data in the end. [yes]", default=True, panel=MORE)
     seed: int = described("Of everything random. [0]", default=0, panel=RUN, least=0)
     name: str = described("What the recipe is called.", default="run", panel=RUN)
     about: str = described("What it is, in a sentence.", default="", panel=RUN)
@@ -99,6 +102,7 @@ class Recipe:
         self._check_method()
         check_size("members", self.members)
         check_bool("together", self.together)
+        check_bool("calibrate", self.calibrate)
         for weight in self.kl_weights:
             check_positive("a weight in kl_weights", weight, zero=True)
         if self.kl_weights and not self.bayesian:

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 import bnn
 from bnn import likelihoods
 from bnn.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, registry
-from bnn.likelihoods.base import predictive_nll
+from bnn.likelihoods.base import fitting_targets, predictive_nll
 from bnn.train.monitor import Scores
-from bnn.train.preflight import fitting_targets
 from bnn.train.step import Tally
 
 PACKAGE = pathlib.Path(bnn.__file__).parent

@@ -37,6 +37,7 @@ from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
+from bnn.train.execute import why_not_calibrated
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
@@ -72,6 +73,7 @@ def describe(flags: Flags) -> Described:
     values.setdefault("name", title)
     rest = [one for one in settings if one.section not in ("data", "net")]
     recipe = Recipe.from_dict(applied(values, rest))
+    _check_calibration(flags, recipe, data)
     return Described(recipe, data, _folder(flags, title, recipe.seed))
 
 
@@ -141,6 +143,13 @@ def _loaded(description: dict[str, Any], download: bool | None) -> Data:
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
         one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
+
+
+def _check_calibration(flags: Flags, recipe: Recipe, data: Data) -> None:
+    """By default it is left out where it cannot be done; who asks for it is told."""
+    reason = why_not_calibrated(data, likelihoods.for_task(recipe.likelihood, data.task)) if flags.calibrate else None
+    if reason is not None:
+        raise Mistake(f"--calibrate: no temperature can be fitted, as {reason}: leave it out")
 
 
 def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) -> dict[str, Any]:

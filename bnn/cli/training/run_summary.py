@@ -10,6 +10,7 @@ from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
 from bnn.metrics.registry import find
+from bnn.train.execute import why_not_calibrated
 from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
@@ -35,6 +36,8 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "plain_parameters": size.plain,
         "ratio": size.ratio,
         **_scores(run, data),
+        "temperature": run.temperature if data.task == "classification" else None,
+        "calibrated": _calibrated(run, data),
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
         "next": _next(run.folder.path, run.recipe.data),
     }
@@ -52,11 +55,25 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
+    if found["calibrated"] is not None:
+        text.append(f"calibrated  {found['calibrated']}")
     if found["scored"] is not None:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _calibrated(run: Run, data: Data) -> str | None:
+    """What was done about the temperature, in words; None where nothing was asked for."""
+    assert run.recipe is not None
+    if data.task != "classification" or not run.recipe.calibrate:
+        return None
+    reason = why_not_calibrated(data, run.likelihood)
+    if reason is not None:
+        return f"no: the temperature is left at 1, {reason}"
+    assert data.validation is not None
+    return f"logits / {run.temperature:.3g}, fitted to {len(data.validation):,} validation inputs"
 
 
 def _scores(run: Run, data: Data) -> dict[str, Any]:

@@ -119,4 +119,4 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "target": None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"])),
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
-    }, None if stored["recipe"] is None else Recipe.from_dict(stored["recipe"])
+    }, None if stored["recipe"] is None else Recipe.from_dict({"calibrate": False} | stored["recipe"])  # of old runs

@@ -12,6 +12,7 @@ from torch import nn
 from bnn import likelihoods
 from bnn._common.errors import OptionError, braced, message_of
 from bnn._common.progress import progress_of
+from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
 from bnn.evaluation.predictor import Outputs, Predictor
@@ -68,6 +69,11 @@ class Run:
         return self.network
 
     @property
+    def temperature(self) -> float:
+        """The T that its predictions divide logits by (`bnn.calibrate_`); 1 where it was not calibrated."""
+        return temperature_of(self.network)
+
+    @property
     def state(self) -> State:
         """How far it is; "finished", unless somebody takes its files away."""
         return "finished" if self.folder is None else self.folder.state
@@ -118,6 +124,7 @@ class Run:
             "target": None if self.target is None else self.target.to_dict(),
             "preparation": None if self.preparation is None else self.preparation.to_dict(),
             "candidates": self.candidates,
+            "temperature": self.temperature,
             "best": None if self.history is None else self.history.best,
             "stopped": None if self.history is None else self.history.stopped,
         }

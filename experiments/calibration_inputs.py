@@ -1,0 +1,80 @@
+"""How many validation inputs does a temperature need? A trained ResNet-20 on CIFAR-10, plain and with noisy weights.
+
+    BNN_DATA=folder/with/cifar10 python experiments/calibration_inputs.py
+
+The network predicts 4,000 test images once: as it is, and as `ffg` (sd 0.03 of every weight, 4 draws). Half of them are
+the pool of validation inputs, the other half is the test: T is fitted, as `bnn.calibrate_` does, to 200
+random subsets of each size, and NLL and ECE on the test half are compared with those at T = 1. BNN_DATA holds CIFAR-10
+as `bnn.data` reads it, and the trained weights, cifar10_resnet20.npz. Results go to
+experiments/results/calibration_inputs.json.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import torch
+from start_without_training import images, trained
+from torch import Tensor, nn
+
+import bnn
+from bnn.likelihoods import Categorical
+from bnn.temperature import fitted
+
+RESULTS = pathlib.Path(__file__).with_name("results") / "calibration_inputs.json"
+IMAGES, DRAWS, SD = 4000, 4, 0.03
+SIZES, SUBSETS = (50, 100, 200, 500, 1000), 200
+
+
+def outputs_of(net: nn.Module, x: Tensor, samples: int) -> Tensor:
+    """Raw outputs (K, N, 10)."""
+    with torch.no_grad():
+        return bnn.draws(net.eval(), x, samples, torch.Generator().manual_seed(0), batch_size=250)
+
+
+def quality(outputs: Tensor, y: Tensor, t: float) -> tuple[float, float]:
+    """NLL and ECE of the mixture at a temperature."""
+    probs = Categorical().predictive(Categorical().tempered(outputs, t)).probs.double()
+    probs = probs / probs.sum(1, keepdim=True)
+    return bnn.metrics.nll(probs, y), bnn.metrics.ece(probs, y)
+
+
+def row(outputs: Tensor, y: Tensor, size: int) -> dict[str, Any]:
+    """What T comes to with so many validation inputs."""
+    half, generator = len(y) // 2, torch.Generator().manual_seed(size)
+    gaps = Categorical().gaps(outputs[:, :half], y[:half])
+    chosen = [torch.randperm(half, generator=generator)[:size] for _ in range(SUBSETS)]
+    ts = [fitted([gaps[:, index]])[0] for index in chosen]
+    before = quality(outputs[:, half:], y[half:], 1.0)
+    after = [quality(outputs[:, half:], y[half:], t) for t in ts]
+    nlls, eces = (np.array(part) for part in zip(*after, strict=True))
+    return {
+        "inputs": size,
+        "t": [float(np.quantile(ts, share)) for share in (0.05, 0.5, 0.95)],
+        "nll_before": before[0],
+        "nll": [float(np.quantile(nlls, share)) for share in (0.05, 0.5, 0.95)],
+        "ece_before": before[1],
+        "ece": [float(np.quantile(eces, share)) for share in (0.05, 0.5, 0.95)],
+        "better_nll": float((nlls < before[0]).mean()),
+    }
+
+
+def main() -> None:
+    x, y = images("test", IMAGES)
+    plain, noisy = trained("resnet20"), trained("resnet20")
+    bnn.bayesianize_(noisy, "ffg", init_sd=SD)
+    found = {}
+    for name, net, samples in (("plain", plain, 0), ("ffg", noisy, DRAWS)):
+        outputs = outputs_of(net, x, samples)
+        found[name] = [row(outputs, y, size) for size in SIZES]
+        for one in found[name]:
+            print(name, json.dumps(one), flush=True)
+        about = {"torch": torch.__version__, "images": IMAGES, "draws": DRAWS, "sd": SD, "subsets": SUBSETS}
+        RESULTS.write_text(json.dumps(about | {"rows": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
