@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bnn.evaluation.pieces import OOD, Detection, Uncertainty
+from bnn.evaluation.pieces import OOD, Detection, RiskCoverage, Uncertainty
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import Metric, metrics
 
@@ -190,7 +190,8 @@ def _tied(means: Mapping[str, Interval], average: Detection) -> list[str]:
     auroc = next(one for one in metrics("detection") if one.name == "auroc")
     of = {score: {"auroc": one} for score, one in means.items()}
     best = max(means, key=lambda score: means[score].value)
-    behind = average.behind if best not in average.behind else {}  # differences are to the best of all scores
+    own = "auroc" in average.behind.get(best, {})  # behind a score that is left out here
+    behind = {} if own else average.behind
     marked = marks(of, behind, auroc)
     return [s for s in means if marked[s] or s == best or means[best].value - means[s].value < CLEARLY]
 
@@ -232,6 +233,23 @@ def _elsewhere(score: str, one: OOD) -> str:
     others = {s: each["auroc"].value for s, each in one.detection.items() if s != score and "auroc" in each}
     best = max(others, key=lambda s: others[s], default=None)
     return "" if best is None or others[best] < FAILS else f", {words(best)} {others[best]:.3f}"
+
+
+def abstaining(task: str, found: Mapping[str, RiskCoverage]) -> str | None:
+    """By which uncertainty to abstain so that the answers that are left are the best, and why.
+
+    It says nothing about out-of-distribution inputs: what is left unanswered there, `choice` tells.
+    """
+    if len(found) < 2:
+        return None
+    best = min(found, key=lambda kind: found[kind].area.value)
+    other = next(kind for kind in found if kind != best)
+    gap = found[other].behind
+    what = "mean RMSE" if task == "regression" else "mean error rate"
+    values = f"{what} over all shares {found[best].area.value:.3g} against {found[other].area.value:.3g} by {other}"
+    if gap is None or gap.low <= 0:
+        return f"on test inputs abstaining by {best} is not clearly better: {values}; use total, the default"
+    return f"on test inputs abstain by {best}: {values}"
 
 
 def _and(parts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
-from bnn.evaluation.detection import HARDLY, Choice, choice, disagreement, ood_lines
+from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
 from bnn.evaluation.pieces import (
     OOD,
     Corrupted,
@@ -92,6 +92,11 @@ class Evaluation:
     def ood_choice(self) -> Choice | None:
         """Which score to use for telling out-of-distribution inputs, and why; None where there are none."""
         return choice(self.task, self.draws, self.uncertainty, self.ood, self.detection)
+
+    @property
+    def abstaining(self) -> str | None:
+        """By which uncertainty to abstain, total or epistemic, and why; None where only one was measured."""
+        return abstaining(self.task, self.risk_coverage)
 
     def table(self) -> str:
         """A summary in plain text."""
