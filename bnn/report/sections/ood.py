@@ -38,6 +38,11 @@ def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
         yield from _histograms(name, score, [r for r in seen[name] if score in r.evaluation.ood[name].histograms])
 
 
+def _own(score: str) -> str:
+    """The end of a key: the usual score needs none."""
+    return "" if score in USUAL.values() else f"-{slug(score)}"
+
+
 def _auroc(run: Drawn, name: str, score: str) -> Interval | None:
     return run.evaluation.ood[name].detection.get(score, {}).get("auroc")
 
@@ -59,7 +64,7 @@ def _roc(name: str, score: str, runs: Sequence[Drawn]) -> Picture:
     found = {run.name: _auroc(run, name, score) for run in runs}
     facts = ", ".join(f"{run}: AUROC {numbers.decimals(one.value)}" for run, one in found.items() if one is not None)
     return Picture(
-        SECTION, f"roc-{slug(name)}-{slug(score)}", f"Finding {name} by {words(score)}", how, facts, draw, overlaid=True
+        SECTION, f"roc-{slug(name)}{_own(score)}", f"Finding {name} by {words(score)}", how, facts, draw, overlaid=True
     )
 
 
@@ -88,7 +93,7 @@ def _histogram(name: str, score: str, run: Drawn, scale: tuple[float, float, flo
     found = _auroc(run, name, score)
     facts = "" if found is None else f"AUROC {numbers.decimals(found.value)}"
     key, title, panel = (
-        f"histogram-{slug(name)}-{slug(score)}-{slug(run.name)}",
+        f"histogram-{slug(name)}-{slug(run.name)}{_own(score)}",
         f"{run.name}: {words(score)} of {name}",
         f"{words(score)} of {name}",
     )
