@@ -99,8 +99,9 @@ def _print_selective(found: Evaluation) -> None:
     if not curves:
         return
     rows = [[f"{share:.0%}", *(_at(share, *curve, real) for curve in curves.values())] for share in SHARES]
-    what = "RMSE" if real else "accuracy"
-    print_table(["answering", *curves], rows, title=f"selective prediction: {what} on the most certain inputs")
+    first, *others = curves
+    header = ["answering the most certain", f"{'RMSE' if real else 'accuracy'} {first}", *others]
+    print_table(header, rows, title="selective prediction")
     verdict = found.abstaining
     if verdict:
         typer.echo(f"which uncertainty: {verdict}\n")
