@@ -17,8 +17,9 @@ from bnn._conversion.curvature import Curvature, Seen, Watch
 from bnn._conversion.laplace_layers import Layers, chosen_layers
 from bnn._conversion.posterior import Before, before, set_gaussian_, set_whole_
 from bnn._conversion.undo import unchanged_on_error
-from bnn._engine.inputs import check_network, evaluating
+from bnn._engine.inputs import check_network, device_of, evaluating
 from bnn._engine.members import Mixture, mixtures
+from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.bayesianize import convert_chosen_
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device
@@ -30,7 +31,7 @@ from bnn.functional.laplace import (
     fitted_precision,
     log_evidence,
 )
-from bnn.likelihoods.base import predictive_nll
+from bnn.likelihoods.base import fitting_targets, predictive_nll
 from bnn.nn.base import plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
@@ -125,14 +126,16 @@ def laplace_(
         check_choice("prior_precision", prior_precision, CHOICES)
     else:
         check_positive("prior_precision", prior_precision)
-    source = _Source(data, validation, batch_size, next((p.device for p in network.parameters()), torch.device("cpu")))
+    source = _Source(data, validation, batch_size, device_of(network))
     if prior_precision == "validation" and source.validation is None:
         raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
     asked = _Asked(layers, prior_precision, likelihood, labels == "exact", inducing_cols, num_data, samples, generator)
     if not isinstance(network, Mixture) and mixtures(network):
         raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
     members = list(network.members) if isinstance(network, Mixture) else [network]
+    warn_of_temperature(network, "it gets another posterior now")
     with unchanged_on_error(network, []):
+        forget_temperature_(network)
         found = [_one(member, source, asked, progress) for member in members]
     return _together(found) if isinstance(network, Mixture) else found[0]
 
@@ -315,7 +318,7 @@ class _Fit:
         with torch.no_grad(), evaluating(self.network):
             for part, (x, y) in enumerate(source.held_out()):
                 outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
-                nll = predictive_nll(self.likelihood, outputs, y)
+                nll = predictive_nll(self.likelihood, outputs, fitting_targets(y, outputs[0], self.likelihood))
                 total, count = total + float(nll.sum()), count + len(nll)
         return total / max(count, 1)
 

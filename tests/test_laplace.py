@@ -479,3 +479,12 @@ def test_a_network_with_two_outputs_is_refused() -> None:
 
     with pytest.raises(TypeError, match="one output tensor"):
         bnn.laplace_(nn.Sequential(Two(4, 3)), classes())
+
+
+def test_one_real_target_may_lack_its_dimension_and_a_temperature_is_taken_off() -> None:
+    x = torch.randn(80, 4)
+    assert bnn.laplace_(mlp(d_out=1), (x, torch.randn(80))).likelihood.sd().item() > 0
+    net, data = mlp(), classes(200)
+    bnn.calibrate_(net, data)
+    with pytest.warns(UserWarning, match="temperature is taken off"):
+        bnn.laplace_(net, data)

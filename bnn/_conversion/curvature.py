@@ -19,7 +19,7 @@ from bnn._engine.fold import one_by_one
 from bnn._engine.inputs import evaluating, number_of_inputs
 from bnn.functional.laplace import Basis, Kept, curvature_in, eigenbasis, kept_directions
 from bnn.functional.linalg import at_least_float32, without_autocast
-from bnn.likelihoods.base import about, per_datum
+from bnn.likelihoods.base import about, fitting_targets, per_datum
 from bnn.nn.families.inducing import InducingBase
 
 BYTES = 2**29  # of rows and gradients that are kept, so that the data need no second pass
@@ -127,6 +127,7 @@ class Watch:
                 largest.kept = None
             if y is None:
                 return
+            y = fitting_targets(y, output, self.likelihood)
             log_likelihood -= float(per_datum(self.likelihood(output, y)).double().sum())
             if isinstance(y, Tensor) and y.shape == output.shape:
                 squares += float((output.double() - y).square().sum())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,7 +72,7 @@ def evaluate(
         if not quiet:
             say(f"{run / EVALUATION} written")
     if as_json:
-        print_json({run: one.to_dict() | {"verdict": one.verdict} for run, one in found.items()})
+        print_json({run: one.to_dict() | _verdicts(one) for run, one in found.items()})
         return
     for name, one in found.items():
         typer.echo(f"{name}\n\n{one.table()}\n")
@@ -80,13 +81,33 @@ def evaluate(
         print_comparisons([read_entry(run) for run in runs])
 
 
+def _verdicts(found: Evaluation) -> dict[str, Any]:
+    """What is said about the numbers, for JSON."""
+    best = found.ood_choice
+    which = None if best is None else {"score": best.score, "why": best.why}
+    return {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining}
+
+
 def _print_selective(found: Evaluation) -> None:
-    """How accurate the most certain answers are."""
-    if found.selective is None:
+    """How well the most certain inputs are answered: by the largest probability, by total and epistemic uncertainty."""
+    real = found.task == "regression"
+    curves = {f"by {kind}": (one.coverage, one.risk) for kind, one in found.risk_coverage.items()}
+    if not real:
+        curves = {name: (coverage, tuple(1 - r for r in risk)) for name, (coverage, risk) in curves.items()}
+    if found.selective is not None:
+        curves = {"by max probability": (found.selective.coverage, found.selective.accuracy)} | curves
+    if not curves:
         return
-    curve = list(zip(found.selective.coverage, found.selective.accuracy, strict=True))
-    rows = []
-    for share in SHARES:
-        coverage, accuracy = next((one for one in curve if one[0] >= share - 1e-9), curve[-1])
-        rows.append([f"{coverage:.0%}", f"{accuracy:.1%}"])
-    print_table(["answering the most certain", "accuracy"], rows, title="selective prediction")
+    rows = [[f"{share:.0%}", *(_at(share, *curve, real) for curve in curves.values())] for share in SHARES]
+    first, *others = curves
+    header = ["answering the most certain", f"{'RMSE' if real else 'accuracy'} {first}", *others]
+    print_table(header, rows, title="selective prediction")
+    verdict = found.abstaining
+    if verdict:
+        typer.echo(f"which uncertainty: {verdict}\n")
+
+
+def _at(share: float, coverage: Sequence[float], values: Sequence[float], real: bool) -> str:
+    """The value at the first place that answers so many."""
+    place = next((i for i, one in enumerate(coverage) if one >= share - 1e-9), len(values) - 1)
+    return f"{values[place]:.4g}" if real else f"{values[place]:.1%}"

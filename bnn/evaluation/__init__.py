@@ -1,10 +1,12 @@
 """Evaluation: everything that is known about a network on a data set, as one data structure."""
 
+from bnn.evaluation.detection import Choice
 from bnn.evaluation.evaluator import evaluate
 from bnn.evaluation.pieces import (
     OOD,
     ROC,
     Corrupted,
+    Detection,
     Example,
     Examples,
     Histogram,
@@ -12,6 +14,7 @@ from bnn.evaluation.pieces import (
     Points,
     Posterior,
     Reliability,
+    RiskCoverage,
     Scale,
     Selective,
     Severity,
@@ -24,7 +27,9 @@ from bnn.evaluation.result import Evaluation
 __all__ = [
     "OOD",
     "ROC",
+    "Choice",
     "Corrupted",
+    "Detection",
     "Evaluation",
     "Example",
     "Examples",
@@ -33,6 +38,7 @@ __all__ = [
     "Points",
     "Posterior",
     "Reliability",
+    "RiskCoverage",
     "Scale",
     "Selective",
     "Severity",

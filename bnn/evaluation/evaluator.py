@@ -18,7 +18,7 @@ from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
-from bnn.evaluation.pieces import OOD, Corrupted
+from bnn.evaluation.pieces import OOD, Corrupted, Detection
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
@@ -108,7 +108,7 @@ class _Evaluator:
         if real and task.validation is not None:
             raise ValueError("validation data serve temperature scaling, which is for classes: leave them out")
         temperature = None if task.validation is None else self._temperature(task.validation)
-        ood = {name: self._ood(name, part, inside) for name, part in task.ood.items()}
+        ood, detection = self._ood(inside)
         rows = tuple(self._corrupted(corruption, severity, targets, real) for corruption, severity in task.corruptions)
         return Evaluation(
             data=task.name,
@@ -132,12 +132,16 @@ class _Evaluator:
             examples=examples(inside, task.part, targets, task.classes),
             points=points(inside, targets) if real else None,
             network_temperature=temperature_of(self.predictor.network),
+            detection=detection,
+            risk_coverage=self.resampling.risk_coverage(inside, targets),
         )
 
-    def _ood(self, name: str, part: Part, inside: Outputs) -> OOD:
-        outputs = self._predict(name, part)
-        shown = examples(outputs, part, None, self.task.classes)
-        return replace(self.resampling.ood(inside, outputs), examples=shown)
+    def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
+        parts = self.task.ood
+        outputs = {name: replace(self._predict(name, part), components=None) for name, part in parts.items()}
+        found, detection = self.resampling.ood(inside, outputs)
+        shown = {name: examples(one, parts[name], None, self.task.classes) for name, one in outputs.items()}
+        return {name: replace(one, examples=shown[name]) for name, one in found.items()}, detection
 
     def _predict(self, what: str, part: Part, change: Change | None = None) -> Outputs:
         self.advance(what, 0)

@@ -100,6 +100,20 @@ class OOD:
     histograms: dict[str, Histogram] = field(default_factory=dict)  # score -> how it is spread
     roc: dict[str, ROC] = field(default_factory=dict)  # score -> its curve
     examples: Examples | None = None
+    behind: dict[str, dict[str, Interval]] = field(default_factory=dict)  # score -> as in `Detection`
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Scores side by side, on the mean over all sets of out-of-distribution inputs.
+
+    Args:
+        mean: score -> auroc, aupr, fpr95; of the scores that all sets have.
+        behind: score -> how much worse each is than the best score, on the same resamples; the best has none.
+    """
+
+    mean: dict[str, dict[str, Interval]]
+    behind: dict[str, dict[str, Interval]]
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,24 @@ class Selective:
 
     coverage: tuple[float, ...]
     accuracy: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """What is left of the risk when only inputs of least uncertainty are answered, at no more than 200 shares of them.
+
+    Args:
+        coverage: share of the inputs.
+        risk: on these: the error rate, or the RMSE in the target's own units.
+        area: under the curve, the mean risk over all shares.
+        behind: by how much the area is larger than that of the better uncertainty, on the same resamples; None: it is
+            the better one, or the only one.
+    """
+
+    coverage: tuple[float, ...]
+    risk: tuple[float, ...]
+    area: Interval
+    behind: Interval | None = None
 
 
 @dataclass(frozen=True)

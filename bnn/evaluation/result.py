@@ -10,13 +10,16 @@ from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
+from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
 from bnn.evaluation.pieces import (
     OOD,
     Corrupted,
+    Detection,
     Examples,
     Points,
     Posterior,
     Reliability,
+    RiskCoverage,
     Scale,
     Selective,
     Severity,
@@ -25,10 +28,8 @@ from bnn.evaluation.pieces import (
     Uncertainty,
 )
 from bnn.metrics.bootstrap import Interval
-from bnn.metrics.registry import metrics as registered
 
 FORMAT, FORMAT_VERSION = "bayesianize evaluation", 1
-HARDLY = 1e-3  # nats of mutual information that tell of no disagreement; of real targets, share of the variance
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Evaluation:
         points: predictions against real targets.
         network_temperature: what the predictions divided logits by already (`bnn.calibrate_`); 1 where nothing was.
         time: how long a prediction takes, where it was measured; two evaluations are equal whatever it says.
+        detection: scores side by side on the mean over all sets of `ood`; None without one, and in older files.
+        risk_coverage: what abstaining by "total" and by "epistemic" uncertainty gains; the latter where the draws
+            disagree. Empty in older files.
     """
 
     data: str
@@ -78,16 +82,29 @@ class Evaluation:
     points: Points | None = None
     network_temperature: float = 1.0
     time: Time | None = field(default=None, compare=False)
+    detection: Detection | None = None
+    risk_coverage: dict[str, RiskCoverage] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
         """Whether the draws disagree, and more so out of distribution: what tells uncertainty from shrinkage."""
         return verdict(self.task, self.draws, self.uncertainty, self.ood)
 
+    @property
+    def ood_choice(self) -> Choice | None:
+        """Which score to use for telling out-of-distribution inputs, and why; None where there are none."""
+        return choice(self.task, self.draws, self.uncertainty, self.ood, self.detection)
+
+    @property
+    def abstaining(self) -> str | None:
+        """By which uncertainty to abstain, total or epistemic, and why; None where only one was measured."""
+        return abstaining(self.task, self.risk_coverage)
+
     def table(self) -> str:
         """A summary in plain text."""
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
         unit = "nats" if self.task == "classification" else "variance, own units"
+        best = self.ood_choice
         blocks = [
             [
                 f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}",
@@ -96,7 +113,7 @@ class Evaluation:
             ],
             metric_lines(self.metrics, self.temperature),
             uncertainty_lines(self.uncertainty, self.ood, unit),
-            ood_lines(self.ood),
+            [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
             posterior_lines(self.posterior),
             [f"verdict: {self.verdict}", *(f"note: {note}" for note in self.notes)],
@@ -152,13 +169,13 @@ def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) 
         return "one pass: there are no draws that could disagree, so none of the uncertainty is epistemic"
     classes = task == "classification"
     sets = [one.uncertainty for one in ood.values()]
-    inner = _disagreement(inside, classes)
-    outer = sum(_disagreement(one, classes) for one in sets) / len(sets) if sets else None
+    inner = disagreement(task, inside)
+    outer = sum(disagreement(task, one) for one in sets) / len(sets) if sets else None
     what = "mutual information {:.2g} nats" if classes else "{:.2g} of the variance is epistemic"
     place = "in distribution" if outer is None else "out of distribution"
     value = inner if outer is None else outer
     if value < HARDLY:
-        gain = "any gain over the plain network is shrinkage, not uncertainty"
+        gain = "any gain over the plain network is shrinkage, not uncertainty; bnn.laplace_(net, data) would add some"
         return f"draws hardly disagree ({what.format(value)} {place}): {gain}"
     if outer is None:
         return f"draws disagree ({what.format(inner)} in distribution); whether more so out of it, ood= would tell"
@@ -170,10 +187,6 @@ def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) 
 
 def _times(outer: float, inner: float) -> str:
     return "more" if inner <= 0 else f"{outer / inner:.3g} times as much"
-
-
-def _disagreement(one: Uncertainty, classes: bool) -> float:
-    return one.epistemic if classes or one.total <= 0 else one.epistemic / one.total
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -215,17 +228,6 @@ def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) ->
     sets = {"in distribution": inside} | {name: one.uncertainty for name, one in ood.items()}
     rows = [[name, *(f"{v:.3g}" for v in (u.total, u.aleatoric, u.epistemic))] for name, u in sets.items()]
     return columns([[f"mean uncertainty ({unit})", "total", "aleatoric", "epistemic"], *rows])
-
-
-def ood_lines(ood: Mapping[str, OOD]) -> list[str]:
-    """How well every score tells every set from the test inputs."""
-    metrics = [one.name for one in registered("detection")]
-    rows = [
-        [name, score, *(f"{found[metric].value:.4f}" if metric in found else "-" for metric in metrics)]
-        for name, one in ood.items()
-        for score, found in one.detection.items()
-    ]
-    return columns([["out of distribution", "by", *metrics], *rows]) if rows else []
 
 
 def corruption_lines(severities: Sequence[Severity]) -> list[str]:

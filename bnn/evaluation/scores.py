@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,13 @@ from torch import Tensor
 from bnn import metrics
 from bnn.calibration import calibration_curve
 from bnn.data.dataset import TargetScale
-from bnn.evaluation.pieces import OOD, ROC, Histogram, Reliability, Selective, Uncertainty
+from bnn.evaluation.pieces import OOD, ROC, Detection, Histogram, Reliability, RiskCoverage, Selective, Uncertainty
 from bnn.evaluation.predictor import Array, Outputs, as_array
 from bnn.metrics import Interval
 
 POINTS = 200  # of a curve that are kept, at most
 BINS = 30  # of a histogram
+TOTAL, EPISTEMIC = ("entropy", "total"), ("mutual_information", "epistemic")  # scores of classes, of real targets
 RESOLVED = 1e-6  # nats; below this float32 cannot tell mutual information from rounding
 
 
@@ -62,23 +64,57 @@ class Resampling:
             return self.of_reals(outputs, targets, brief=True)
         return self.of_classes(outputs, targets, None, brief=True)
 
-    def ood(self, inside: Outputs, outside: Outputs) -> OOD:
-        """How well each score tells the two apart."""
-        resampling = {"resamples": self.resamples, "seed": self.seed}
-        used = [name for name in inside.scores if informative(name, inside, outside)]
-        pairs = {name: (inside.scores[name], outside.scores[name]) for name in used}
-        return OOD(
-            len(outside.mean),
-            uncertainty(outside),
-            {name: metrics.detection_metrics(*pair, **resampling) for name, pair in pairs.items()},
-            {name: histogram(name, inside, outside) for name in used},
-            {name: roc(*pair) for name, pair in pairs.items()},
+    def ood(self, inside: Outputs, outside: Mapping[str, Outputs]) -> tuple[dict[str, OOD], Detection | None]:
+        """How well each score tells each set from the test inputs, and all of them on average."""
+        if not outside:
+            return {}, None
+        used = {name: [s for s in inside.scores if informative(s, inside, one)] for name, one in outside.items()}
+        each, mean = metrics.detection_comparison(
+            inside.scores,
+            {name: {s: outside[name].scores[s] for s in scores} for name, scores in used.items()},
+            resamples=self.resamples,
+            seed=self.seed,
         )
+        found = {name: _ood(inside, one, used[name], each[name]) for name, one in outside.items()}
+        return found, Detection(mean.detection, mean.behind)
+
+    def risk_coverage(self, outputs: Outputs, targets: Array) -> dict[str, RiskCoverage]:
+        """The risk-coverage curve by total and, where the draws disagree, by epistemic uncertainty."""
+        real = "max_prob" not in outputs.scores
+        losses = _squared_errors(outputs.mean, targets) if real else outputs.mean.argmax(1) != targets
+        scores = [name for name in (TOTAL[real], EPISTEMIC[real]) if informative(name, outputs)]
+        kinds = dict(zip(("total", "epistemic"), scores, strict=False))
+        by = {kind: np.asarray(outputs.scores[name], np.float64) for kind, name in kinds.items()}
+        areas, behind = metrics.risk_areas(losses, by, root=real, resamples=self.resamples, seed=self.seed)
+        found = {}
+        for kind, uncertainties in by.items():
+            coverage, risk = metrics.risk_coverage(losses, uncertainties, root=real)
+            kept = _evenly(len(coverage))
+            curve = tuple(coverage[kept].tolist()), tuple(risk[kept].tolist())
+            found[kind] = RiskCoverage(*curve, areas[kind], behind.get(kind))
+        return found
+
+
+def _squared_errors(mean: Array, targets: Array) -> Array:
+    """Of every input, the mean over its targets (N,)."""
+    return np.asarray(np.square(mean - targets).reshape(len(mean), -1).mean(1))
+
+
+def _ood(inside: Outputs, outside: Outputs, used: list[str], found: metrics.Compared) -> OOD:
+    pairs = {name: (inside.scores[name], outside.scores[name]) for name in used}
+    return OOD(
+        len(outside.mean),
+        uncertainty(outside),
+        found.detection,
+        {name: histogram(name, inside, outside) for name in used},
+        {name: roc(*pair) for name, pair in pairs.items()},
+        behind=found.behind,
+    )
 
 
 def informative(name: str, *sets: Outputs) -> bool:
     """Whether a score, if it is one of the draws' disagreement, is more than rounding."""
-    if name not in ("mutual_information", "epistemic"):
+    if name not in EPISTEMIC:
         return True
     largest = max(float(one.scores[name].max()) for one in sets)
     least = RESOLVED if name == "mutual_information" else RESOLVED**2 * max(float(one.total.max()) for one in sets)
@@ -100,9 +136,13 @@ def best_temperature(outputs: Outputs, labels: Array) -> float:
 def selective(outputs: Outputs, labels: Array) -> Selective:
     """The accuracy-coverage curve at `POINTS` places at most, full coverage included."""
     coverage, accuracy = metrics.accuracy_coverage(outputs.mean, labels)
-    n = len(coverage)
-    kept = np.arange(n) if n <= POINTS else np.ceil(n * np.arange(1, POINTS + 1) / POINTS).astype(np.intp) - 1
+    kept = _evenly(len(coverage))
     return Selective(tuple(coverage[kept].tolist()), tuple(accuracy[kept].tolist()))
+
+
+def _evenly(n: int) -> Array:
+    """Indices of at most `POINTS` of n places, the last among them."""
+    return np.arange(n) if n <= POINTS else np.ceil(n * np.arange(1, POINTS + 1) / POINTS).astype(np.intp) - 1
 
 
 def reliability(outputs: Outputs, labels: Array, bins: int) -> Reliability:

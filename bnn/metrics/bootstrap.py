@@ -116,11 +116,12 @@ def intervals(
     }
     if others:
         drawn = distributions(others, sizes, resamples, seed)
-        found |= {name: _interval(values[name], drawn[name], level) for name in others}
+        found |= {name: interval_of(values[name], drawn[name], level) for name in others}
     return {name: found[name] for name in values}
 
 
-def _interval(value: float, drawn: Floats, level: float) -> Interval:
+def interval_of(value: float, drawn: Floats, level: float) -> Interval:
+    """The interval of a value from those on all resamples (R,); what is not finite is left out, and counted."""
     defined = drawn[np.isfinite(drawn)]
     if defined.size == 0:
         raise ValueError(f"the metric is undefined on all {drawn.size} resamples; it needs more data")

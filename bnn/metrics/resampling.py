@@ -8,7 +8,7 @@ raise, give the gaps of their bins instead (see `bnn.metrics.bootstrap.calibrati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Statistic = Callable[..., Floats]  # the counts (R, N_g) of each group of rows -> the metric of every resample (R,)
 Metric = TypeVar("Metric", bound=Callable[..., float])
+Name = TypeVar("Name", bound=Hashable)
 
 CHUNK = 2**20  # counts held at a time, 8 MiB
 
@@ -103,10 +104,10 @@ def _counts(rng: np.random.Generator, r: int, n: int) -> Floats:
 
 
 def distributions(
-    statistics: dict[str, Statistic], sizes: Sequence[int], resamples: int, seed: int
-) -> dict[str, Floats]:
+    statistics: dict[Name, Statistic], sizes: Sequence[int], resamples: int, seed: int
+) -> dict[Name, Floats]:
     """Every statistic on the same resamples, each (resamples,)."""
-    parts: dict[str, list[Floats]] = {name: [] for name in statistics}
+    parts: dict[Name, list[Floats]] = {name: [] for name in statistics}
     for counts in resamples_of(sizes, resamples, seed):
         for name, statistic in statistics.items():
             parts[name].append(statistic(*counts))

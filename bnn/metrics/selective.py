@@ -1,8 +1,8 @@
-"""Answering only where sure: accuracy against coverage, and the area under the risk-coverage curve."""
+"""Answering only where sure: accuracy, or any risk, against coverage, and the area under the risk-coverage curve."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,22 +20,29 @@ class AccuracyCoverage(NamedTuple):
     accuracy: Floats
 
 
-class _Ordered:
-    """Data in descending order of confidence, whether each is right, and which share a confidence."""
+class RiskCoverage(NamedTuple):
+    """Risk on the k data of least uncertainty, for k = 1..N."""
 
-    def __init__(self, hit: NDArray[np.bool_], confidence: Floats) -> None:
-        same_shape(correct=hit, confidence=confidence)
+    coverage: Floats  # k / N
+    risk: Floats
+
+
+class _Ordered:
+    """Data in descending order of confidence, a value of each (whether it is right), and which share a confidence."""
+
+    def __init__(self, values: NDArray[Any], confidence: Floats, what: str = "correct") -> None:
+        same_shape(**{what: values, "confidence": confidence})
         self.order = np.argsort(-confidence, kind="stable")
-        self.hit = hit[self.order]
+        self.values = values[self.order]
         _, self.group = np.unique(confidence[self.order], return_inverse=True)
 
-    def accuracy(self, counts: Floats) -> Floats:
-        """Accuracy on the first k, k = 1..N, expected over the order of equal confidences, each datum counted so often.
+    def mean(self, counts: Floats) -> Floats:
+        """Of the first k, k = 1..N, expected over the order of equal confidences, each datum counted so often.
 
         In a random order each place of a tie holds, on average, the mean of the tie.
         """
         counts = counts[self.order]
-        expected = np.repeat(tie_means(self.hit, self.group, counts), counts.astype(np.intp))
+        expected = np.repeat(tie_means(self.values, self.group, counts), counts.astype(np.intp))
         return np.asarray(np.cumsum(expected) / np.arange(1, len(expected) + 1))
 
 
@@ -53,12 +60,12 @@ def _ordered_hits(hits: ArrayLike, confidence: ArrayLike) -> _Ordered:
 
 def _curve(ordered: _Ordered) -> AccuracyCoverage:
     n = len(ordered.order)
-    return AccuracyCoverage(np.arange(1, n + 1) / n, ordered.accuracy(np.ones(n)))
+    return AccuracyCoverage(np.arange(1, n + 1) / n, ordered.mean(np.ones(n)))
 
 
 def _risk(ordered: _Ordered, counts: Floats | None = None) -> float:
     counts = np.ones(len(ordered.order)) if counts is None else counts
-    return max(0.0, float(1 - ordered.accuracy(counts).mean()))
+    return max(0.0, float(1 - ordered.mean(counts).mean()))
 
 
 def _aurc_by_counts(probs: ArrayLike, labels: ArrayLike, confidence: ArrayLike | None = None) -> Statistic:
@@ -114,3 +121,45 @@ def aurc_of_hits(hits: ArrayLike, confidence: ArrayLike) -> float:
     0.25
     """
     return _risk(_ordered_hits(hits, confidence))
+
+
+def _ordered_losses(losses: ArrayLike, uncertainty: ArrayLike) -> _Ordered:
+    return _Ordered(vector("losses", losses), -vector("uncertainty", uncertainty, finite=False), "losses")
+
+
+def _risks(ordered: _Ordered, root: bool, counts: Floats | None = None) -> Floats:
+    means = ordered.mean(np.ones(len(ordered.order)) if counts is None else counts)
+    return np.asarray(np.sqrt(np.maximum(means, 0.0))) if root else means
+
+
+def _risk_area_by_counts(losses: ArrayLike, uncertainty: ArrayLike, root: bool = False) -> Statistic:
+    ordered = _ordered_losses(losses, uncertainty)
+    return one_by_one(lambda counts: float(_risks(ordered, root, counts).mean()))
+
+
+def risk_coverage(losses: ArrayLike, uncertainty: ArrayLike, root: bool = False) -> RiskCoverage:
+    """Mean loss on the k data of least uncertainty against coverage k / N, for k = 1..N; ties by expectation.
+
+        risk_k = 1/k sum_{i <= k} loss_i,   with `root` its square root: of squared errors the RMSE
+
+    Args:
+        losses: (N,), 0 or 1 for right and wrong, squared errors, or any other price of an answer.
+        uncertainty: (N,), smaller is answered first: total, epistemic, ...
+        root: whether the root is taken.
+
+    >>> risk_coverage([4.0, 0.0, 0.0], [0.9, 0.1, 0.5])
+    RiskCoverage(coverage=array([0.333..., 0.666..., 1. ]), risk=array([0. , 0. , 1.333...]))
+    """
+    ordered = _ordered_losses(losses, uncertainty)
+    n = len(ordered.order)
+    return RiskCoverage(np.arange(1, n + 1) / n, _risks(ordered, root))
+
+
+@by_counts(_risk_area_by_counts)
+def risk_area(losses: ArrayLike, uncertainty: ArrayLike, root: bool = False) -> float:
+    """Area under the risk-coverage curve, 1/N sum_k risk_k; arguments as for `risk_coverage`. Of 0 and 1 it is `aurc`.
+
+    >>> round(risk_area([4.0, 0.0, 0.0], [0.9, 0.1, 0.5]), 4)
+    0.4444
+    """
+    return float(_risks(_ordered_losses(losses, uncertainty), root).mean())

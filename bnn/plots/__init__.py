@@ -15,7 +15,7 @@ then every colour is one of `PALETTE`, `INK`, `FAINT` and `SURFACE`. Needs `pip 
 """
 
 from bnn.plots.calibration import interval_coverage, predicted_against_true, reliability
-from bnn.plots.curves import accuracy_coverage, corruption_curve, training_curve
+from bnn.plots.curves import accuracy_coverage, corruption_curve, risk_coverage, training_curve
 from bnn.plots.ood import roc, score_histogram
 from bnn.plots.pictures import pictures
 from bnn.plots.style import FAINT, INK, PALETTE, SURFACE, series, theme
@@ -32,6 +32,7 @@ __all__ = [
     "pictures",
     "predicted_against_true",
     "reliability",
+    "risk_coverage",
     "roc",
     "score_histogram",
     "series",

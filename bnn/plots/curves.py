@@ -58,6 +58,49 @@ def accuracy_coverage(ax: Axes, curve: SelectiveCurve, *, label: str | None = No
     return ax
 
 
+class RiskCurve(Protocol):
+    """Risk (N,) on the most certain shares (N,), as `bnn.metrics.risk_coverage` makes it."""
+
+    @property
+    def coverage(self) -> Any: ...
+
+    @property
+    def risk(self) -> Any: ...
+
+
+def risk_coverage(
+    ax: Axes,
+    curve: RiskCurve,
+    *,
+    ylabel: str = "risk on these",
+    percent: bool = False,
+    label: str | None = None,
+    color: str | None = None,
+) -> Axes:
+    """Risk on the most certain inputs against how many these are; good uncertainty makes it rise to the right.
+
+    Args:
+        ax: the axes.
+        curve: `.coverage`, `.risk`, (N,).
+        ylabel: what the risk is.
+        percent: whether it is a share.
+        label, color: of the series.
+    """
+    coverage, risk = finite_rows("a risk-coverage curve", coverage=curve.coverage, risk=curve.risk)
+    share("coverage", coverage)
+    if percent:
+        share("risk", risk)
+        percent_ticks(ax.yaxis)
+    look = next_series(ax, color)
+    ax.plot(coverage, risk, label=label, markevery=0.2 if len(coverage) > 2 else 1, **look)
+    ax.set_xlim(-0.03, 1.03)
+    percent_ticks(ax.xaxis)
+    ax.set_xlabel("inputs answered, most certain first")
+    ax.set_ylabel(ylabel)
+    key(ax)
+    return ax
+
+
 def corruption_curve(
     ax: Axes,
     severities: Any,

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bnn.evaluation import Evaluation
+from bnn.evaluation.detection import SCORES, averages, words
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import shown
 from bnn.report import numbers
 from bnn.report.entry import Entry, named_apart
 
-SCORES = {"classification": "entropy", "regression": "total"}  # the whole uncertainty finds what is out of distribution
-KINDS = {"auroc": "AUROC", "epistemic": "epistemic"}  # columns whose title is the name of a set of inputs
-WORDS = {"entropy": "entropy", "total": "total uncertainty"}
+KINDS = {"epistemic": "epistemic"}  # columns whose title is the name of a set of inputs
 QUALITY = "on test inputs"  # the group of the metrics
 SAME_TIME = 1.1  # times that differ by less are not told apart
 MARKS = {"best": "*", "same": "~", "": ""}
@@ -49,6 +48,8 @@ class Column:
         about: what it is, in half a sentence.
         better: "higher", "lower", a number (the nearest to it is best), or None where there is no better.
         cells: one for each run.
+        of: of an AUROC the set of inputs and the score, ("letters", "entropy"); the mean over sets has none: ("", ...).
+        detail: whether a page shows it elsewhere, in its section, and the mean over such columns here.
     """
 
     key: str
@@ -57,10 +58,14 @@ class Column:
     about: str
     better: str | float | None
     cells: tuple[Cell, ...]
+    of: tuple[str, str] | None = None
+    detail: bool = False
 
     @property
     def full_title(self) -> str:
         """What it is called where no group stands above it."""
+        if self.of is not None:
+            return f"AUROC {self.of[0] or 'on average'} by {words(self.of[1])}"
         kind = self.key.partition(":")[0]
         return f"{KINDS[kind]} {self.title}" if kind in KINDS else self.title
 
@@ -168,17 +173,39 @@ def _share(run: Evaluation) -> str:
 
 def _quality(runs: Sequence[Evaluation]) -> Iterator[Column]:
     for one in shown(runs[0].task):
-        cells = tuple(_cell(run.metrics.get(one.name), numbers.FORMATS[one.format]) for run in runs)
+        cells = tuple(cell_of(run.metrics.get(one.name), numbers.FORMATS[one.format]) for run in runs)
         yield Column(one.name, QUALITY, one.title, one.about, one.better, cells)
 
 
 def _ood(runs: Sequence[Evaluation]) -> Iterator[Column]:
-    score = SCORES[runs[0].task]
+    """The AUROC by every score: the mean over the sets that all runs have seen, if there are several, and each set."""
+    seen = [set(run.ood) for run in runs if run.ood]
+    common = [name for name in sets(runs) if all(name in one for one in seen)]
+    scores = list(dict.fromkeys(score for run in runs for one in run.ood.values() for score in one.detection))
+    scores.sort(key=lambda score: SCORES[runs[0].task].index(score) if score in SCORES[runs[0].task] else len(SCORES))
+    several = len(common) > 1
+    for score in scores if several else ():
+        cells = tuple(cell_of(_mean_auroc(run, common, score), numbers.decimals) for run in runs)
+        about = f"how often an out-of-distribution input has more {words(score)} than a test input, mean over sets"
+        group = f"AUROC, mean of {len(common)} sets"
+        yield Column(f"auroc:{score}", group, f"by {words(score)}", about, "higher", cells, ("", score))
     for name in sets(runs):
-        found = [run.ood[name].detection.get(score, {}).get("auroc") if name in run.ood else None for run in runs]
-        cells = tuple(_cell(one, numbers.decimals) for one in found)
-        about = f"how often an input of {name} has more {WORDS[score]} than a test input: 1 is always, 0.5 is chance"
-        yield Column(f"auroc:{name}", f"AUROC by {WORDS[score]}", name, about, "higher", cells)
+        for score in scores:
+            found = [run.ood[name].detection.get(score, {}).get("auroc") if name in run.ood else None for run in runs]
+            cells = tuple(cell_of(one, numbers.decimals) for one in found)
+            about = (
+                f"how often an input of {name} has more {words(score)} than a test input: 1 is always, 0.5 is chance"
+            )
+            key, title = f"auroc:{score}:{name}", f"by {words(score)}"
+            yield Column(key, f"AUROC of {name}", title, about, "higher", cells, (name, score), detail=several)
+
+
+def _mean_auroc(run: Evaluation, names: Sequence[str], score: str) -> Interval | None:
+    """Over these sets; None if the run has not seen them, or the score says nothing about one of them."""
+    if not set(names) <= run.ood.keys():
+        return None
+    own = run.detection if set(names) == run.ood.keys() else None
+    return averages({name: run.ood[name] for name in names}, own).mean.get(score, {}).get("auroc")
 
 
 def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
@@ -216,7 +243,8 @@ def sets(runs: Sequence[Evaluation]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.ood))
 
 
-def _cell(found: Interval | None, text: Callable[..., str]) -> Cell:
+def cell_of(found: Interval | None, text: Callable[..., str]) -> Cell:
+    """A number with its interval in small print; without one an empty cell."""
     if found is None or found.value != found.value:
         return Cell(None)
     small = f"[{text(found.low, bare=True)}, {text(found.high, bare=True)}]"

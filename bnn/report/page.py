@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import torch
@@ -21,11 +20,11 @@ from bnn import plots
 from bnn._common.atomic import write_atomically
 from bnn.evaluation import Evaluation
 from bnn.evaluation.pieces import Corrupted
-from bnn.metrics.registry import metrics
 from bnn.report import numbers
-from bnn.report.comparison import Comparison, comparison
+from bnn.report.comparison import Column, Comparison, comparison
 from bnn.report.entry import Entry, grouped
 from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
+from bnn.report.scores import ScoreTable, score_table
 from bnn.report.sections.examples import Strip, strips
 from bnn.report.sections.picture import Picture, slug
 from bnn.report.summary import Name, Sentence, summary
@@ -175,12 +174,15 @@ class GroupView:
     id: str
     title: str
     comparison: Comparison
+    columns: list[Column]  # of the comparison, those that its table shows
     spans: list[tuple[str, int]]  # headings above several columns, and how many
     summary: list[Sentence]
     verdicts: list[tuple[str, str, tuple[str, ...]]]
     sections: list[SectionView]
     strips: dict[str, list[Strip]]
     recipes: list[RecipeView]
+    scores: ScoreTable | None  # of out-of-distribution inputs
+    abstaining: list[tuple[str, str]]  # run, by which uncertainty
 
 
 def group_view(entries: Sequence[Entry], id: str) -> GroupView:
@@ -194,8 +196,9 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     for strip in strips(entries):
         shown.setdefault(strip.run, []).append(strip)
     recipes = [_recipe(entry) for entry in entries]
-    tables = {"ood": _detection(entries), "corruptions": _kinds(entries)}
-    there = {"comparison", "reproduce", *drawn, *(["examples"] if shown else [])}
+    tables = {"corruptions": _kinds(entries)}
+    scores = score_table(entries)
+    there = {"comparison", "reproduce", *drawn, *(["examples"] if shown else []), *(["ood"] if scores else [])}
     sections = [
         SectionView(f"{id}-{kind}", kind, title, question, drawn.get(kind, []), tables.get(kind, []))
         for kind, (title, question) in SECTIONS.items()
@@ -203,8 +206,16 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     ]
     verdicts = [(one.name, one.evaluation.verdict, one.evaluation.notes) for one in entries]
     title = f"{found.data} ({found.task})"
-    spans = [(name, len(list(each))) for name, each in groupby(column.group for column in found.columns)]
-    return GroupView(id, title, found, spans, summary(found), verdicts, sections, shown, recipes)
+    columns = [column for column in found.columns if not column.detail]
+    spans = [(name, len(list(each))) for name, each in groupby(column.group for column in columns)]
+    abstain = [(one.name, _capital(one.evaluation.abstaining)) for one in entries if one.evaluation.abstaining]
+    return GroupView(
+        id, title, found, columns, spans, summary(found), verdicts, sections, shown, recipes, scores, abstain
+    )
+
+
+def _capital(text: str | None) -> str:
+    return "" if not text else text[:1].upper() + text[1:]
 
 
 def _frame(picture: Picture) -> tuple[str, str, str]:
@@ -243,24 +254,6 @@ def _command(one: Evaluation, file: str) -> str:
     if one.draws > 1:
         words.append(f"--samples {one.draws}")
     return " ".join([*words, f"--seed {one.seed}"] if one.seed else words)
-
-
-def _detection(entries: Sequence[Entry]) -> list[TableView]:
-    """Every score of every set, with intervals."""
-    measured = metrics("detection")
-    rows = [
-        [entry.name, name, score.replace("_", " ")] + [_interval(found.get(one.name)) for one in measured]
-        for entry in entries
-        for name, one in entry.evaluation.ood.items()
-        for score, found in one.detection.items()
-    ]
-    return [
-        TableView("Every score, with 95 % intervals", ["run", "set", "score", *(one.title for one in measured)], rows)
-    ]
-
-
-def _interval(found: Any) -> str:
-    return "-" if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 def _kinds(entries: Sequence[Entry]) -> list[TableView]:

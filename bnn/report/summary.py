@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
-from bnn.report.comparison import QUALITY, Cell, Column, Comparison
+from bnn.report.comparison import QUALITY, Cell, Column, Comparison, marked
 
 FEW_SETS = 2  # of out-of-distribution inputs that get a sentence each
 
@@ -50,10 +51,12 @@ def _alone(found: Comparison) -> Iterator[Sentence]:
     yield [Name(found.runs[0]), " was scored on ", f"{found.inputs:,} test inputs of ", found.data, "."]
     for column in found.columns:
         cell = column.cells[0]
-        if cell.value is None or cell.low is None:
-            continue
-        where = ["The AUROC against ", column.title] if column.key.startswith("auroc:") else [_capital(column.title)]
-        yield [*where, f" is {cell.text} (95 % interval {cell.small})."]
+        if column.of is None and cell.value is not None and cell.low is not None:
+            yield [f"{_capital(column.title)} is {cell.text} (95 % interval {cell.small})."]
+    for column in _best_scores(found):
+        cell = column.cells[0]
+        if cell.value is not None:
+            yield ["The AUROC against ", column.title, f" is {cell.text} (95 % interval {cell.small})."]
     yield from _size(found)
 
 
@@ -75,7 +78,7 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
 
 def _ood(found: Comparison) -> Iterator[Sentence]:
     """Which run spots out-of-distribution inputs best; where there are many sets, how often each is best."""
-    columns = [column for column in found.columns if column.key.startswith("auroc:")]
+    columns = _best_scores(found)
     if len(columns) <= FEW_SETS:
         for column in columns:
             line = _ranked(found, column, f"Best at spotting {column.title} is", f"spotting {column.title}")
@@ -91,6 +94,23 @@ def _ood(found: Comparison) -> Iterator[Sentence]:
     first = [Name(name) for name, count in wins.items() if count == most]
     end = f", clear of all others in {most} of {len(columns)} sets."
     yield ["Best at spotting out-of-distribution inputs is ", *_and(first), end]
+
+
+def _best_scores(found: Comparison) -> list[Column]:
+    """A column for every set: the AUROC of each run by the score that is best for it, the best run marked."""
+    names = dict.fromkeys(column.of[0] for column in found.columns if column.of is not None and column.of[0])
+    return [_best_score(found, name) for name in names]
+
+
+def _best_score(found: Comparison, name: str) -> Column:
+    columns = [column for column in found.columns if column.of is not None and column.of[0] == name]
+    cells = []
+    for i in range(len(found.runs)):
+        there = [(c.cells[i].value, c) for c in columns if c.cells[i].value is not None]
+        _, best = max(there, key=lambda one: one[0] or 0.0, default=(None, columns[0]))
+        text = f"{best.cells[i].text} {best.title}" if there else "-"
+        cells.append(replace(best.cells[i], text=text, mark=""))
+    return marked(replace(columns[0], title=name, cells=tuple(cells)))
 
 
 def _size(found: Comparison) -> Iterator[Sentence]:

@@ -59,6 +59,9 @@ def test_the_file_and_the_json_are_what_evaluate_says(digits: pathlib.Path, caps
     )
     assert stored == want
     assert printed.pop("verdict") == want.verdict
+    assert want.ood_choice is not None
+    assert printed.pop("ood_choice") == {"score": want.ood_choice.score, "why": want.ood_choice.why}
+    assert printed.pop("abstaining") == want.abstaining
     assert Evaluation.from_dict(printed) == want
     assert stored.time.inputs == 200
     assert stored.time.seconds > 0
@@ -73,8 +76,9 @@ def test_what_is_printed(digits: pathlib.Path, capsys: pytest.CaptureFixture[str
     assert found.time is None
     assert found.table() in out
     shares = [line.split() for line in out.splitlines() if line.split()[:1] in (["50%"], ["100%"])]
-    assert shares[1] == ["100%", f"{found.metrics['accuracy'].value:.1%}"]
+    assert shares[1] == ["100%", *[f"{found.metrics['accuracy'].value:.1%}"] * (1 + len(found.risk_coverage))]
     assert "selective prediction" in out
+    assert out.split("most certain")[1].split()[:6] == ["accuracy", "by", "max", "probability", "by", "total"]
 
 
 def test_several_runs_end_with_a_comparison(digits: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +107,7 @@ def test_data_that_moved(table: pathlib.Path, capsys: pytest.CaptureFixture[str]
     assert run(["evaluate", folder, "--data", str(table / "moved.csv"), "--ood", "far", *QUICK]) == 0
     found = Evaluation.load(table / "run" / "evaluation.json")
     assert (found.task, list(found.ood)) == ("regression", ["far"])
+    assert "RMSE by total" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

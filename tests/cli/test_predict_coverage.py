@@ -71,6 +71,18 @@ def test_stored_validation_sets_the_threshold(place: Path, tmp_path: Path, by: s
     assert 0 < [row["answer"] for row in ended.json["rows"]].count("abstain") < 120
 
 
+def test_draws_that_agree_set_no_threshold(place: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(place / "label", tmp_path / "run")
+    store(run, task="classification", right=[True, False], total=[0.1, 0.5], epistemic=[0.0, 1e-8])
+    ended = command(run, place / "rows.csv", "--coverage", 0.5, "--by", "epistemic")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--by epistemic: the run's draws agree on all validation inputs" in " ".join(ended.err.split())
+    assert command(run, place / "rows.csv", "--coverage", 0.5, "--by", "total").code == 0
+    run = shutil.copytree(place / "price", tmp_path / "reals")  # of real targets it is a share of the sd, in any unit
+    store(run, task="regression", error=[1e-9, 2e-9], total=[3e-9, 3e-9], epistemic=[1e-12, 2e-12])
+    assert command(run, place / "rows.csv", "--coverage", 0.5, "--by", "epistemic").code == 0
+
+
 def test_other_draws_than_the_stored_ones_are_noted(place: Path, tmp_path: Path) -> None:
     run = shutil.copytree(place / "label", tmp_path / "run")
     store(run, task="classification", total=[0.1, 0.2], right=[True, False])

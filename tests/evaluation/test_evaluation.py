@@ -184,7 +184,13 @@ def test_digits_with_everything() -> None:
     assert found.metrics["nll"].value == metrics.nll(probs, data.test.y)
     assert found.temperature is not None
     assert found.ood["digits"].inputs == 500  # the whole test part, of which 200 are the data
-    for word in ("digits: classification, 200 inputs, 20 draws", "accuracy", "max_prob", "severity 5", "verdict: "):
+    for word in (
+        "digits: classification, 200 inputs, 20 draws",
+        "accuracy",
+        "max probability",
+        "severity 5",
+        "verdict: ",
+    ):
         assert word in str(found)
 
 

@@ -62,10 +62,11 @@ def test_counts_or_repeated_rows_of_numbers() -> None:
     same_on_all_resamples(metrics.coverage, (m, s, y), [0, 0, 0], level=0.5)
     same_on_all_resamples(metrics.sharpness, (s,), [0], level=0.5)
     same_on_all_resamples(metrics.aurc_of_hits, (m[:, 0] > 0, m[:, 1]), [0, 0])
+    same_on_all_resamples(metrics.risk_area, (m[:, 0] ** 2, m[:, 1].round(1)), [0, 0], root=True)
 
 
 def test_all_joined_metrics_are_tested_here() -> None:
-    of_numbers = {"rmse", "gaussian_nll", "crps", "coverage", "sharpness", "aurc_of_hits"}
+    of_numbers = {"rmse", "gaussian_nll", "crps", "coverage", "sharpness", "aurc_of_hits", "risk_area"}
     assert {metric.__name__ for metric in RESAMPLED} == {*OF_CLASSES, *OF_SCORES, *of_numbers}
 
 

@@ -20,9 +20,10 @@ RELIABILITY = SimpleNamespace(
 ROC = SimpleNamespace(false_positive=[0.0, 0.2, 1.0], true_positive=[0.0, 0.9, 1.0])
 HISTOGRAM = SimpleNamespace(edges=[0.0, 0.5, 1.0, 2.0], inside=[6, 3, 1], outside=[0, 1, 3])
 SELECTIVE = SimpleNamespace(coverage=[0.25, 0.5, 1.0], accuracy=[1.0, 0.95, 0.9])
+RISK = SimpleNamespace(coverage=[0.5, 1.0], risk=[0.02, 0.05])
 POINTS = SimpleNamespace(target=[1.0, 2.0, 4.0], mean=[1.5, 2.0, 3.0], sd=[0.5, 0.25, 1.0])
 NONE: Any = SimpleNamespace(probability=[], frequency=[], weights=[], false_positive=[], true_positive=[])
-NONE.coverage = NONE.accuracy = []
+NONE.coverage = NONE.accuracy = NONE.risk = []
 NONE.target = NONE.mean = NONE.sd = [NAN]
 
 
@@ -55,6 +56,7 @@ SERIES = [
     _p("roc", plots.roc, (ROC,), (NONE,), 1),
     _p("corruption_curve", plots.corruption_curve, SEVERITIES, ([1], [NAN]), 0, ylabel="accuracy"),
     _p("accuracy_coverage", plots.accuracy_coverage, (SELECTIVE,), (NONE,), 0),
+    _p("risk_coverage", plots.risk_coverage, (RISK,), (NONE,), 0),
     _p("training_curve", plots.training_curve, ([1, 2, 3], [0.9, None, 0.4]), ([1, 2], [None, NAN]), 0, ylabel="nll"),
     _p("tradeoff", plots.tradeoff, (120.0, 0.9), (120.0, NAN), 0, xlabel="parameters", ylabel="accuracy", key=False),
     _p("predicted_against_true", plots.predicted_against_true, (POINTS,), (NONE,), 1),

@@ -184,6 +184,17 @@ def test_accuracy_coverage() -> None:
     assert "95.5%" in ticks(ax.yaxis)
 
 
+def test_risk_coverage() -> None:
+    curve = SimpleNamespace(coverage=np.array([0.5, 1.0]), risk=np.array([1.5, 3.0]))
+    ax = plots.risk_coverage(new_axes(), curve, ylabel="RMSE")
+    assert_allclose(lines(ax)[0].get_xydata(), [[0.5, 1.5], [1, 3.0]])
+    assert (ticks(ax.xaxis)[-1], ax.get_ylabel()) == ("100%", "RMSE")
+    with pytest.raises(ValueError, match="risk"):
+        plots.risk_coverage(new_axes(), curve, percent=True)  # 3 is no share
+    shares = SimpleNamespace(coverage=[0.5, 1.0], risk=[0.0, 0.1])
+    assert ticks(plots.risk_coverage(new_axes(), shares, percent=True).yaxis)[-1].endswith("%")
+
+
 def test_training_curve() -> None:
     ax = plots.training_curve(new_axes(), [1, 2, 3, 4], [0.9, None, NAN, 0.4], ylabel="nll", dashed=True)
     plots.training_curve(ax, [1, 2, 3, 4], [1, 2, 3, 4], ylabel="nll")

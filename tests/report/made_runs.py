@@ -57,13 +57,14 @@ def examples(pictures: bool = True, target: bool = True) -> Examples:
     return Examples(sure, unsure)
 
 
-def out_of(auroc: float, shown: bool = True) -> OOD:
-    """A set of out-of-distribution inputs."""
-    detection = {"entropy": {"auroc": around(auroc), "aupr": around(0.8), "fpr95": around(0.3)}}
+def out_of(auroc: float, shown: bool = True, others: dict[str, float] | None = None) -> OOD:
+    """A set of out-of-distribution inputs: the AUROC by entropy, and by other scores."""
+    aurocs = {"entropy": auroc} | (others or {})
+    detection = {s: {"auroc": around(v), "aupr": around(0.8), "fpr95": around(0.3)} for s, v in aurocs.items()}
     if not shown:
         return OOD(50, Uncertainty(1.0, 0.7, 0.3), detection)
-    histograms = {"entropy": Histogram((0.0, 0.5, 1.0, 1.5), (30, 10, 5), (2, 8, 40))}
-    roc = {"entropy": ROC((0.0, 0.1, 0.4, 1.0), (0.0, 0.7, 0.95, 1.0))}
+    histograms = {score: Histogram((0.0, 0.5, 1.0, 1.5), (30, 10, 5), (2, 8, 40)) for score in aurocs}
+    roc = {score: ROC((0.0, 0.1, 0.4, 1.0), (0.0, 0.7, 0.95, 1.0)) for score in aurocs}
     return OOD(50, Uncertainty(1.0, 0.7, 0.3), detection, histograms, roc, examples(target=False))
 
 

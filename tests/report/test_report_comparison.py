@@ -63,10 +63,48 @@ def test_one_run_alone_is_best_of_nothing() -> None:
 
 def test_a_run_that_was_not_measured_has_no_mark_and_no_number() -> None:
     found = comparison([Entry("a", full()), Entry("b", bare()), Entry("c", full(ood={"letters": out_of(0.99)}))])
-    column = found.column("auroc:letters")
+    column = found.column("auroc:entropy:letters")
     assert column is not None
     assert [(cell.value, cell.mark) for cell in column.cells] == [(0.9, ""), (None, ""), (0.99, "best")]
-    assert found.rows[1][found.header.index("AUROC letters")] == "-"
+    assert found.rows[1][found.header.index("AUROC letters by entropy")] == "-"
+
+
+def test_several_sets_have_a_mean_by_every_score_and_each_set_as_detail() -> None:
+    one = {name: out_of(value, others={"mutual_information": value + 0.05}) for name, value in (("a", 0.7), ("b", 0.9))}
+    other = {name: out_of(0.6) for name in "ab"}
+    found = comparison([Entry("x", full(ood=one)), Entry("y", full(ood=other)), Entry("z", bare())])
+    mean = found.column("auroc:mutual_information")
+    assert mean is not None
+    assert (mean.group, mean.title, mean.detail) == ("AUROC, mean of 2 sets", "by mutual information", False)
+    assert mean.full_title == "AUROC on average by mutual information"
+    assert [cell.value for cell in mean.cells] == [pytest.approx(0.85), None, None]
+    entropy = found.column("auroc:entropy")
+    assert entropy is not None
+    assert [cell.value for cell in entropy.cells] == [pytest.approx(0.8), pytest.approx(0.6), None]
+    assert [cell.mark for cell in entropy.cells] == ["best", "", ""]
+    each = found.column("auroc:mutual_information:b")
+    assert each is not None
+    assert (each.detail, each.group, each.full_title) == (True, "AUROC of b", "AUROC b by mutual information")
+    keys = [column.key for column in found.columns if column.key.startswith("auroc:")]
+    assert keys == [f"auroc:{s}{n}" for n in ("", ":a", ":b") for s in ("entropy", "mutual_information")]
+
+
+def test_a_mean_is_over_the_sets_that_all_runs_have_seen() -> None:
+    three, two = ({name: out_of(0.9 if name < "c" else 0.3) for name in names} for names in ("abc", "ab"))
+    column = comparison([Entry("x", full(ood=three)), Entry("y", full(ood=two))]).column("auroc:entropy")
+    assert column is not None
+    assert [cell.value for cell in column.cells] == [pytest.approx(0.9)] * 2
+    apart = comparison([Entry("x", full(ood={"a": out_of(0.9)})), Entry("y", full(ood={"b": out_of(0.9)}))])
+    assert apart.column("auroc:entropy") is None
+
+
+def test_the_summary_takes_the_best_score_of_each_run() -> None:
+    spots = full(ood={"letters": out_of(0.7, others={"mutual_information": 0.95})})
+    found = text(Entry("plain", full(ood={"letters": out_of(0.8)})), Entry("drawn", spots))
+    assert "letters is drawn (0.950 by mutual information), its interval clear of all others." in found
+    assert "The AUROC against letters is 0.950 by mutual information (95 % interval [0.930, 0.970])." in text(
+        Entry("drawn", spots)
+    )
 
 
 def test_columns_with_nothing_in_them_are_left_out() -> None:
@@ -120,7 +158,7 @@ def test_runs_on_other_numbers_of_inputs_are_said_to_be() -> None:
 def test_the_summary_names_the_smallest_and_the_best_outside() -> None:
     plain = full(size=Size(10_000, 40_000, 1, 10_000, 1.0), ood={"letters": out_of(0.7)})
     found = text(Entry("plain", plain), Entry("small", full()))
-    assert "Best at spotting letters is small (0.900), its interval clear of all others." in found
+    assert "Best at spotting letters is small (0.900 by entropy), its interval clear of all others." in found
     assert "Smallest is small: 2,500 parameters, 25 % of those of the plain network." in found
 
 

@@ -132,7 +132,7 @@ def test_the_head_and_tables_are_accessible(page: str, seen: Seen) -> None:
     assert page.startswith("<!doctype html>")
     assert seen.of("html") == [{"lang": "en"}]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in seen.of("meta")
-    assert all(attrs.get("scope") in ("row", "col", "colgroup") for attrs in seen.of("th"))
+    assert all(attrs.get("scope") in ("row", "rowgroup", "col", "colgroup") for attrs in seen.of("th"))
     assert "<title>A title</title>" in page
     assert "Made on a day with bayesianize" in page
 

@@ -15,7 +15,7 @@ from bnn._common.errors import OptionError
 from bnn.data.dataset import Data, Part
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.predictor import Array, Outputs, Predictor
-from bnn.evaluation.scores import class_labels, own_targets
+from bnn.evaluation.scores import RESOLVED, class_labels, own_targets
 from bnn.files import FileFormatError
 from bnn.train.runs.folder import VALIDATION
 from bnn.train.step import Sampling
@@ -88,6 +88,13 @@ def covering(found: Validation, coverage: float, by: str, targets: int) -> Rule:
             f"{VALIDATION} has {columns.shape[1]} uncertainties per input, and the run predicts {targets} targets; "
             "give a threshold of your own: {abstain_above}",
             abstain_above=None,
+        )
+    scale = 1.0 if found.error is None else float(np.max(found.total))  # nats, or a share of the standard deviation
+    if by == "epistemic" and not columns.max() > RESOLVED * scale:
+        raise OptionError(
+            "{by}: the run's draws agree on all validation inputs up to rounding, so no threshold tells them apart; "
+            "abstain by the total",
+            by=by,
         )
     thresholds = tuple(smallest_threshold(column, coverage) for column in columns.T)
     return Rule(by, thresholds, _about(columns, thresholds, found))
