@@ -103,8 +103,8 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
 
     def predict_dist(self, X: Any) -> ClassDistribution:
         """Probabilities with total, aleatoric and epistemic uncertainty."""
-        likelihood = likelihoods.Categorical()
-        prediction = likelihood.predictive(tempered(self.network_, likelihood, self._draws(X)))
+        outputs, likelihood = self._draws(X), likelihoods.Categorical()
+        prediction = likelihood.predictive(tempered(self.network_, likelihood, outputs))
         return ClassDistribution(*(part.numpy() for part in prediction))
 
     def _out_features(self) -> int:
