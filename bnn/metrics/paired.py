@@ -136,7 +136,7 @@ def risk_areas(
 
     >>> areas, behind = risk_areas([1, 0, 0, 0] * 9, {"total": [4, 3, 2, 1] * 9, "other": [1, 2, 3, 4] * 9})
     >>> round(areas["total"].value, 3), list(behind), behind["other"].low > 0
-    (0.033, ['other'], True)
+    (0.038, ['other'], True)
     """
     whole("resamples", resamples)
     share("level", level)
