@@ -88,9 +88,14 @@ class SplitKernel(OutputFirst):
         taps = neighbours(self._with_zeros(T), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
         return torch.cat(taps, dim=-1).flatten(1, -2)
 
-    def sum_of_taps(self, V: Tensor) -> Tensor:
-        taps = neighbours(self._with_zeros(V), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
-        return functools.reduce(torch.add, [own[..., tap :: len(taps)] for tap, own in enumerate(taps)]).flatten(2, -2)
+    def sum_of_neighbours(self, values: Tensor) -> Tensor:
+        taps = neighbours(self._with_zeros(values[..., None]), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return functools.reduce(torch.add, taps).flatten(1)
+
+    def taps_of(self, L: Tensor, at: tuple[int, ...]) -> Tensor:
+        rows = self._with_zeros(L.unflatten(2, at))
+        taps = neighbours(rows, self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return torch.stack(taps, dim=-1).flatten(-2).flatten(2, -2)
 
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
         n, space = T.shape[1], len(self.kernel_size)
