@@ -234,6 +234,10 @@ class BayesianLayer(Drawing):
         """The sum over the kw neighbours that a row sees, (K, N p), of values at all positions (K, N, *space)."""
         raise NotImplementedError
 
+    def residual_gram(self, input: Tensor, T: Tensor) -> Tensor | None:
+        """X X^T less what rows see of T (K, N, *space, M), (K, N, p, p), where that is cheaper than both by themselves."""
+        raise NotImplementedError
+
     def taps_of(self, L: Tensor, at: tuple[int, ...]) -> Tensor:
         """What every row of the output sees of the rows of L (K, N, q, q), which lie `at`: (K, N, p, q kw)."""
         raise NotImplementedError

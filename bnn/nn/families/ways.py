@@ -24,6 +24,7 @@ from bnn.functional.cost import Size, Way, cheapest
 from bnn.functional.inducing import Factors
 from bnn.functional.linalg import (
     at_least_float32,
+    difference_cholesky,
     fits,
     largest,
     over,
@@ -344,6 +345,11 @@ class DrawnInStages(BayesianLayer):
 
     def _residual_root(self, x: Tensor, T: Tensor) -> Tensor:
         """A root L of X X^T - T T^T, (K or 1, N, p, p)."""
+        squares = self.squares(x).unflatten(1, (x.shape[1], -1)) if self.split and x.numel() else None
+        if squares is not None and fits(squares):
+            rest = self.residual_gram(x, T)
+            if rest is not None:
+                return difference_cholesky(rest.flatten(0, 1), squares.flatten(0, 1)).reshape(rest.shape)
         gram, size = self.gram(x), None
         if not fits(gram.diagonal(dim1=-2, dim2=-1)):
             size = largest(x, least=float(self.has_bias))
