@@ -235,7 +235,7 @@ class BayesianLayer(Drawing):
         raise NotImplementedError
 
     def residual_gram(self, input: Tensor, T: Tensor) -> Tensor | None:
-        """X X^T less what rows see of T (K, N, *space, M), (K, N, p, p), where that is cheaper than both by themselves."""
+        """X X^T - T T^T (K, N, p, p) for what rows see of T (K, N, *space, M); None where it takes both alone."""
         raise NotImplementedError
 
     def taps_of(self, L: Tensor, at: tuple[int, ...]) -> Tensor:

@@ -21,7 +21,6 @@ from torch import Tensor
 from bnn._engine.draw import Draw
 from bnn.functional import draws
 from bnn.functional.cost import Size, Way, cheapest
-from bnn.functional.inducing import Factors
 from bnn.functional.linalg import (
     at_least_float32,
     difference_cholesky,
@@ -35,6 +34,7 @@ from bnn.functional.linalg import (
     without_autocast,
 )
 from bnn.nn.base import BayesianLayer, Rows, Weights
+from bnn.nn.families.posterior import Posterior
 
 COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
 UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for eight draws
@@ -44,50 +44,6 @@ PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
 WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
-
-
-class Posterior:
-    """What follows from the parameters of an inducing layer, computed once per call."""
-
-    def __init__(self, row: Factors, col: Factors, lamda: Tensor | None, spread: Any) -> None:
-        self.row, self.col = row, col
-        self.lamda = lamda  # None where W is a point given u
-        self.spread = spread  # of q(U): what its samples and its KL need beside the mean
-        self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
-        self._joined: Tensor | None = None
-        self._back: Tensor | None = None
-        self._taken: Tensor | None = None
-        self._lamda: float | None = None
-
-    def joined(self) -> Tensor:
-        """[A_r R_r] (M_out, d_out + M_out)."""
-        if self._joined is None or torch.is_grad_enabled():
-            self._joined = torch.cat([self.row.A, self.row.R], dim=1)
-        return self._joined
-
-    def back(self) -> Tensor:
-        """A_r^T (rows of W, M_out), in its own order in memory."""
-        if self._back is None or torch.is_grad_enabled():
-            self._back = self.row.A.mT.contiguous()
-        return self._back
-
-    def taken(self) -> Tensor:
-        """G_r A_r (M_out, rows of W)."""
-        if self._taken is None or torch.is_grad_enabled():
-            self._taken = self.row.G @ self.row.A
-        return self._taken
-
-    def scale(self, sigma: float) -> Tensor | float:
-        """lamda sigma; a number where no gradient flows to lamda, which saves operations."""
-        assert self.lamda is not None
-        if self.lamda.requires_grad or torch.compiler.is_compiling():
-            return self.lamda * sigma
-        if self._lamda is None:
-            try:
-                self._lamda = self.lamda.item()
-            except RuntimeError:  # inside torch.func's transforms there is no looking
-                return self.lamda * sigma
-        return self._lamda * sigma
 
 
 class DrawnInStages(BayesianLayer):
@@ -255,7 +211,9 @@ class DrawnInStages(BayesianLayer):
             """T C^T of some inputs with a split kernel, (K, N, p, d_out), where C is not drawn."""
             assert L_T is not None
             t, root, kw = T[:, part], L_T[:, part], row.A.shape[1] // self.d_out
-            N2 = noise("N2", row.A.shape[1], t.shape[2:-1].numel())  # (K, N, q, kw d_out), the outputs of a tap together
+            N2 = noise(
+                "N2", row.A.shape[1], t.shape[2:-1].numel()
+            )  # (K, N, q, kw d_out), the outputs of a tap together
             GA = own.taken().unflatten(-1, (-1, kw)).mT.flatten(-2)
             S = draws.inducing_rows_on_rows(t.flatten(2, -2), C_or_u, GA, root, scale, sigma, N2)
             y = self.from_neighbours(S.unflatten(2, t.shape[2:-1]), own.back()[None])
