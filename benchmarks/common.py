@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -48,6 +49,18 @@ def medians(
     calls = max(calls_per_turn(run, least) for run in contestants.values())
     times = interleaved({name: repeated(run, calls) for name, run in contestants.items()}, rounds, device=device)
     return {name: timing.median / calls for name, timing in times.items()}
+
+
+def cpu_medians(contestants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The same in seconds of the processor that this process had, however long it waited for it: for one thread."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, run in contestants.items():
+            start = time.process_time()
+            run()
+            if turn:
+                seconds[name].append(time.process_time() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def calls_per_turn(run: Callable[[], Any], least: float) -> int:

@@ -68,28 +68,35 @@ def variant(plain: nn.Module, label: str, m: int = 64) -> nn.Module:
 
 
 def split(plain: nn.Module, label: str, m: int = 64) -> nn.Module:
-    """`variant` with split kernels where they pay (`kernel="auto"`), of at most as many parameters."""
+    """`variant` with split kernels where they take fewer parameters (`kernel="auto"`).
+
+    Every split layer has the largest M with which it has no more parameters than the paper's matrix with M = m.
+    """
     options: dict[str, Any] = {"max_lamda": 0} if label == "lamda=0" else {"sampling": label, **LAMDA}
-    limit = bnn.parameter_count(converted(plain, m=m, init="paper", **options))
-
-    def of(side: int, init: str) -> nn.Module:
-        net = copy.deepcopy(plain)
-        names = [name for name, layer in net.named_modules() if isinstance(layer, nn.Conv2d) and _pays(layer)]
-        sizes = {"inducing_rows": m, "inducing_cols": m}
-        entries = {name: {"inference": "inducing", "inducing_rows": side, "inducing_cols": side} for name in names}
-        inference: Any = {net: {"inference": "inducing", **sizes}, **entries}
-        bnn.bayesianize_(net, inference, kernel="auto", init=init, **options)
-        return net.eval()
-
-    side = m
-    while bnn.parameter_count(of(side + 1, "paper")) <= limit:
-        side += 1
-    return of(side, "weights")
+    net = copy.deepcopy(plain)
+    sizes = {"inducing_rows": m, "inducing_cols": m}
+    inference: Any = {net: {"inference": "inducing", **sizes}}
+    for name, layer in net.named_modules():
+        if isinstance(layer, nn.Conv2d) and _pays(layer):
+            side = _side(layer, m)
+            inference[name] = {"inference": "inducing", "inducing_rows": side, "inducing_cols": side}
+    bnn.bayesianize_(net, inference, kernel="auto", **options)
+    return net.eval()
 
 
 def _pays(layer: nn.Conv2d) -> bool:
     c_out, c_in, kh, kw = layer.weight.shape
     return kw > 1 and c_out < c_in * kh
+
+
+def _side(layer: nn.Conv2d, m: int) -> int:
+    """The largest M of the split kernel that takes no more parameters than the paper's matrix with M = m."""
+    c_out, c_in, kh, kw = layer.weight.shape
+    limit = m * (c_out + c_in * kh * kw) + 2 * m * m + 2 * m
+    side = m
+    while (side + 1) * (c_out * kw + c_in * kh) + 2 * (side + 1) ** 2 + 2 * (side + 1) <= limit:
+        side += 1
+    return side
 
 
 def passes(net: nn.Module, x: Tensor, k: int) -> None:

@@ -92,8 +92,10 @@ def machine_line(machine: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    speed, small, memory, ways = (load(name) for name in ("speed", "small", "memory", "ways"))
+    speed, split, small, memory, ways = (load(name) for name in ("speed", "split", "small", "memory", "ways"))
     tables = speed_tables(speed) if speed else {}
+    split = split or speed  # a run of its own, or a part of the whole
+    tables |= {"split": table(split["split"], DRAWS, ["lamda=0", "auto", "local"])} if "split" in split else {}
     tables |= small_tables(small["rows"]) if small else {}
     tables |= {"memory": memory_table(memory["rows"])} if memory else {}
     tables |= {"regret": regret_table(ways["cases"])} if ways else {}

@@ -6,7 +6,9 @@
 Every figure is a ratio of medians over rounds in which all contestants take turns. The paper's way is `weight` in a
 Python loop that builds every W for every draw and factorises anew each time. The run stops with an error unless the
 standard deviation of the logits under `auto` agrees with that under `weight` within 5 %. The part `split` is different:
-its ratios are split kernels (`kernel="auto"`) to the paper's matrix at equal parameters.
+its ratios are split kernels (`kernel="auto"`) to the paper's matrix (M = 64), every layer of as many parameters: each
+split layer has the largest M that takes no more of them. `--clock cpu` counts seconds that the processor gave to this
+process, for a machine with other work; it needs `--parts split --threads 1`.
 
 A whole run writes benchmarks/results/speed.json; a choice of parts, networks or batches is written only with --out.
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import heading, medians, report, write
+from common import cpu_medians, heading, medians, report, write
 from contestants import (
     DENSE,
     IMAGE,
@@ -92,7 +94,9 @@ def bench_prediction(name: str, calls: list[tuple[int, int]], rounds: int, devic
     return rows
 
 
-def bench_split(name: str, calls: list[tuple[int, int]], rounds: int, device: torch.device) -> list[dict[str, Any]]:
+def bench_split(
+    name: str, calls: list[tuple[int, int]], rounds: int, device: torch.device, cpu: bool = False
+) -> list[dict[str, Any]]:
     """Split kernels against the paper's matrix, of as many parameters: ratios of the times of `predict`."""
     plain = warmed(resnet(name, device), IMAGE, device)
     pairs = {label: (variant(plain, label), split(plain, label)) for label in SPLIT}
@@ -103,7 +107,7 @@ def bench_split(name: str, calls: list[tuple[int, int]], rounds: int, device: to
         for label, nets in pairs.items():
             for kernel, net in zip(("paper", "split"), nets, strict=True):
                 contestants[f"{label}, {kernel}"] = lambda net=net: bnn.predict(net, x, samples=k)  # noqa: B023
-        seconds = medians(contestants, rounds, device)
+        seconds = cpu_medians(contestants, rounds) if cpu else medians(contestants, rounds, device)
         ratios = {label: seconds[f"{label}, split"] / seconds[f"{label}, paper"] for label in SPLIT}
         rows.append({"net": name, "batch": batch, "draws": k, "seconds": seconds, "ratios": ratios, "bars": {}})
         report(f"split / paper's matrix, {name}, batch {batch}, K={k}", ratios, {})
@@ -151,6 +155,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of split; cpu needs --threads 1")
     parser.add_argument("--out", type=Path, help="where to write the result")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -160,6 +165,8 @@ def main() -> None:
     dense_calls = [call for call in DENSE_CALLS if call[0] in args.batches and "dense" in args.parts]
     steps = [(net, n) for net, n in STEPS if net in args.nets and n in args.batches and "train" in args.parts]
     split_calls = [call for call in CALLS if call[0] in args.batches and "split" in args.parts]
+    if args.clock == "cpu" and (args.threads != 1 or set(args.parts) != {"split"}):
+        sys.exit("--clock cpu is for --parts split with --threads 1")
     if not (calls or dense_calls or steps or split_calls):
         sys.exit("nothing to time: no row of these parts and networks has one of these batches")
     print("times relative to K deterministic passes of the same network, medians of interleaved rounds")
@@ -171,7 +178,8 @@ def main() -> None:
     if steps:
         result["train"] = [bench_training(name, batch, args.rounds, device) for name, batch in steps]
     if split_calls:
-        result["split"] = [row for name in args.nets for row in bench_split(name, split_calls, args.rounds, device)]
+        cpu = args.clock == "cpu"
+        result["split"] = [r for name in args.nets for r in bench_split(name, split_calls, args.rounds, device, cpu)]
     whole = (set(args.parts), set(args.nets), set(args.batches)) == (set(PARTS), set(NETS), set(BATCHES))
     write(result, args.out, default="speed.json", complete=whole)
 

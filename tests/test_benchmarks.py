@@ -57,8 +57,21 @@ def test_every_table_has_one_place():
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     places = re.findall(r"<!-- (.*?) -->\n.*?<!-- end -->", page, flags=re.DOTALL)
     assert sorted(places) == sorted(
-        ["machine", "predict", "train", "dense", "small", "small steps", "memory", "regret"]
+        ["machine", "predict", "split", "train", "dense", "small", "small steps", "memory", "regret"]
     )
+
+
+def test_split_layers_have_no_more_parameters_than_the_papers_matrix(script):
+    contestants = script("contestants")
+    plain = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, bias=False), torch.nn.Conv2d(8, 4, 1, bias=False)).eval()
+    paper, split = contestants.variant(plain, "auto", m=4), contestants.split(plain, "auto", m=4)
+    assert [layer.options.kernel for layer in split] == ["split", "paper"]
+    side = len(split[0].z_row)
+    assert side > 4
+    assert bnn.parameter_count(split) <= bnn.parameter_count(paper)
+    assert bnn.parameter_count(split) + 2 * 24 + 2 * (2 * side + 1) + 2 > bnn.parameter_count(
+        paper
+    )  # one more is too many
 
 
 def test_a_turn_is_as_many_calls_as_it_needs(script):

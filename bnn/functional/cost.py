@@ -44,6 +44,7 @@ class Prices(NamedTuple):
     """Nanoseconds."""
 
     multiply: float = 0.014  # in large products and convolutions
+    tap: float = 0.016  # in convolutions along one dimension, as split kernels are: fewer taps for every output
     small: float = 0.035  # in products of K N small matrices
     wide: float = 24.0  # columns from which a product of matrices runs at full speed
     normal: float = 4.2
@@ -68,21 +69,24 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
     k, n, p, d_out, d_in, m_out, m_in = size[:7]
     kw, at = size.last_taps, size.projected or p
     inputs = n if size.shared else k * n  # distinct inputs
-    thin = prices.multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
+    multiply = prices.multiply if kw == 1 else prices.tap
+    thin = multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
     project = thin * inputs * at * d_in / kw * m_in
     columns = k * d_out * kw * m_in * (prices.multiply * m_out)
     if size.residual:
         columns += k * d_out * kw * m_in * (prices.normal + prices.multiply * m_out)
     mean = thin * k * n * p * kw * m_in * d_out
     through_rows = thin * k * n * m_out * (at * m_in + p * kw * d_out)
-    if kw > 1 and size.residual:  # neighbours are put side by side
-        project += prices.entry * inputs * p * kw * m_in
     normals = (prices.normal + prices.entry) * k * n * p * d_out
     norms = inputs * p * (d_in / size.taps + size.taps) * prices.entry * (1.0 if size.taps > 1 else 0.2)
     factor = inputs * (prices.small * size.gram + prices.entry * 2 * p * p + prices.factor * p**3 / 3)
     spread = prices.small * k * n * p * p * d_out
+    on_positions = 0.0  # the first stage of a split kernel without columns, at all positions of t, for kw d_out outputs
     if kw > 1:
-        factor += prices.multiply * inputs * p * p * kw * m_in
+        mean += k * (prices.weight * kw * m_in * d_out + 2 * prices.call)  # K convolutions, or products of matrices
+        factor += prices.small * inputs * min(at**2, p**2 * kw) * m_in
+        on_positions = k * n * kw * d_out * (at * (prices.normal + prices.multiply * m_out) + prices.small * p * at)
+        on_positions += inputs * (prices.small * at**2 * m_in + prices.entry * 4 * at**2 + prices.factor * at**3 / 3)
     calls = prices.call * CALLS[way][size.residual]
     match way:
         case Way.DENSE:
@@ -99,14 +103,12 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
             if kw == 1:
                 second = through_rows + normals + prices.small * 2 * k * n * p * m_out * d_out
                 return project + 2 * (factor + spread) + second + normals + calls
-            second = thin * k * n * at * m_out * (m_in + kw * d_out)  # at all positions of t, for kw d_out outputs
-            second += k * n * at * kw * d_out * (prices.normal + 4 * prices.entry + prices.small * (2 * m_out + at))
-            second += inputs * (prices.small * at**2 * m_in + prices.entry * 2 * at**2 + prices.factor * at**3 / 3)
-            return project + factor + spread + second + normals + calls
+            return project + through_rows + on_positions + factor + spread + normals + calls
         case Way.PER_ROW:
             return project + columns + mean + (normals + norms if size.residual else 0.0) + calls
         case Way.PER_ROW_WITHOUT_COLUMNS:
-            residual = normals + norms + prices.multiply * 2 * k * n * p * m_out * d_out
+            first = prices.multiply * 2 * k * n * p * m_out * d_out if kw == 1 else on_positions
+            residual = normals + norms + first
             return project + through_rows + (residual if size.residual else 0.0) + calls
 
 

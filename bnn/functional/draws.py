@@ -48,13 +48,21 @@ def dense_noise(row: Factors, col: Factors, *batch: int, generator: torch.Genera
     return standard_normal(*batch, row.A.shape[1], col.A.shape[1], like=row.A, generator=generator)
 
 
-def draw_columns(u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, E2: Tensor | None) -> Tensor:
+def draw_columns(
+    u: Tensor, row: Factors, lamda: Tensor | float, sigma: float, E2: Tensor | None, GA: Tensor | None = None
+) -> Tensor:
     """First stage: C (..., d_out, M_in), the inducing columns given u, which identify the draw.
 
     C = sigma [ A_r^T u + lamda F_r E2 ],   F_r E2 = E2 - A_r^T G_r A_r E2,   without noise C = sigma A_r^T u
+
+    With `GA` = G_r A_r at hand, u (K, M_out, M_in) and a number for lamda these are two products and nothing else.
     """
     if E2 is None:
         return sigma * (row.A.mT @ u)
+    if GA is not None and isinstance(lamda, float):
+        k = len(E2)
+        rest = torch.baddbmm(u, GA.expand(k, *GA.shape), E2, alpha=-lamda)
+        return torch.baddbmm(E2, row.A.mT.expand(k, *row.A.mT.shape), rest, beta=sigma * lamda, alpha=sigma)
     return sigma * (lamda * E2 + row.A.mT @ (u - lamda * (row.G @ (row.A @ E2))))
 
 
@@ -168,14 +176,14 @@ def joint_without_columns(
     return mean + scale * (L @ N1 + L_T @ without_projection(N2, row))
 
 
-def columns_on_rows(
-    T: Tensor, u: Tensor, row: Factors, L_T: Tensor, scale: Tensor | float, sigma: float, N2: Tensor
+def inducing_rows_on_rows(
+    T: Tensor, u: Tensor, GA: Tensor, L_T: Tensor, scale: Tensor | float, sigma: float, N2: Tensor
 ) -> Tensor:
-    """T C^T (K, N, q, d_out) for the rows of T (K, N, q, M_in) without drawing C, the first stage of way 3.
+    """S (K, N, q, M_out) with T C^T = S A_r + lamda sigma L_T N2, for the rows of T (K, N, q, M_in), C not drawn.
 
-    T C^T = sigma T u^T A_r + lamda sigma L_T N2 F_r^T,   L_T L_T^T = T T^T
+    S = sigma T u^T - lamda sigma L_T N2 (G_r A_r)^T,   L_T L_T^T = T T^T,   `scale` is lamda sigma, `GA` is G_r A_r
     """
-    return mean_rows_without_columns(T, u, row, sigma) + scale * (L_T @ without_projection(N2, row))
+    return _plus_product(mean_rows(T, u if sigma == 1 else sigma * u), -scale * L_T, N2 @ GA.mT)
 
 
 def per_row(T: Tensor, C: Tensor, b: Tensor, scale: Tensor | float, n: Tensor) -> Tensor:
@@ -227,7 +235,7 @@ def mean_rows_without_columns(T: Tensor, u: Tensor, row: Factors, sigma: float) 
 
 
 def _plus_product(y: Tensor, L: Tensor, N: Tensor) -> Tensor:
-    """y + L N over (K, N) batches of (p, p) times (p, d_out), in one pass."""
+    """y + L N over (K, N) batches of (p, q) times (q, d_out), in one pass."""
     batch = N.shape[:2]
     L = L.expand(*batch, *L.shape[2:]).flatten(0, 1)
-    return torch.baddbmm(y.flatten(0, 1), L, N.flatten(0, 1)).reshape(N.shape)
+    return torch.baddbmm(y.flatten(0, 1), L, N.flatten(0, 1)).reshape(*batch, L.shape[1], N.shape[-1])

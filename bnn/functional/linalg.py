@@ -255,6 +255,11 @@ def residual_cholesky(gram: Tensor, T: Tensor) -> Tensor:
     return _cholesky_of_own(gram.baddbmm_(T, T.mT, alpha=-1), size)
 
 
+def difference_cholesky(matrix: Tensor, diagonal: Tensor) -> Tensor:
+    """The same for the difference itself (B, p, p), which it overwrites, given the diagonal of X X^T (B, p)."""
+    return _cholesky_of_own(matrix, diagonal.detach().mean(-1))
+
+
 def _mean_diagonal(matrix: Tensor) -> Tensor:
     return matrix.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(-1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -31,13 +32,22 @@ def gram_multiplies(channels: int, space: Sequence[int], out: Sequence[int], ker
 
 
 def patch_gram(
-    x: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[Pad]
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[Pad],
+    less: Tensor | None = None,
 ) -> Tensor:
     """X X^T (B, p, p), the inner products of all pairs of patches of x (B, channels, *space), padded with zeros.
 
     Patches overlap, so most of their products are shared: the pixels' Gram matrix (B, *space, *space), summed along its
     diagonals over the taps of the kernel, one dimension of space after the other. Where strides leave few patches, the
     patches themselves are multiplied.
+
+    Args:
+        less: t (B, *out[:-1], last size, M), where pixels are multiplied: what the same sum along the last dimension
+            makes of t t^T is taken off, which costs no sum of its own.
     """
     space, out = x.shape[2:], out_sizes(x.shape[2:], kernel, stride, dilation, padding)
     if not by_pixels(space, out, kernel):
@@ -46,6 +56,9 @@ def patch_gram(
     pixels = x.flatten(2).mT  # (B, pixels, channels)
     gram = (pixels @ pixels.mT).reshape(len(x), *space, *space)
     for i, size in enumerate(out):
+        if i == len(out) - 1 and less is not None:
+            t = less.flatten(1, -2)
+            gram = torch.baddbmm(gram.reshape(len(x), t.shape[1], t.shape[1]), t, t.mT, alpha=-1).reshape(gram.shape)
         if (kernel[i], stride[i], padding[i]) != (1, 1, (0, 0)):
             gram = _sum_taps(gram, 1 + i, 1 + len(space) + i, kernel[i], stride[i], dilation[i], padding[i][0], size)
     return gram.reshape(len(x), math.prod(out), math.prod(out))

@@ -230,8 +230,16 @@ class BayesianLayer(Drawing):
         """What every row of the output sees of T (K, N, *space, M): its kw neighbours, (K, N p, kw M)."""
         raise NotImplementedError
 
-    def sum_of_taps(self, V: Tensor) -> Tensor:
-        """The outputs (K, N, p, d_out) from V = T C^T at all positions, (K, N, *space, d_out kw)."""
+    def sum_of_neighbours(self, values: Tensor) -> Tensor:
+        """The sum over the kw neighbours that a row sees, (K, N p), of values at all positions (K, N, *space)."""
+        raise NotImplementedError
+
+    def residual_gram(self, input: Tensor, T: Tensor) -> Tensor | None:
+        """X X^T - T T^T (K, N, p, p) for what rows see of T (K, N, *space, M); None where it takes both alone."""
+        raise NotImplementedError
+
+    def taps_of(self, L: Tensor, at: tuple[int, ...]) -> Tensor:
+        """What every row of the output sees of the rows of L (K, N, q, q), which lie `at`: (K, N, p, q kw)."""
         raise NotImplementedError
 
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bnn.functional.cost import Prices, Size, Way, cheapest, cost
+from bnn.functional.patches import gram_multiplies
 
 JOINT = [Way.JOINT, Way.JOINT_WITHOUT_COLUMNS]
 WITHOUT_COLUMNS = [Way.JOINT_WITHOUT_COLUMNS, Way.PER_ROW_WITHOUT_COLUMNS]
@@ -66,12 +67,92 @@ def test_no_single_way_would_pass(sampling: str, way: Way) -> None:
         assert way not in (Way.DENSE, *JOINT)
 
 
+# Split 3 x 3 kernels, padded by 1: (channels in, out, width, stride, M, N, K), then milliseconds of ways on one core.
+SPLIT_CASES = [
+    ((64, 64, 32, 1, 87, 1, 20), False, {"dense": 28.5, "per row": 27.7, "per row without columns": 26.1}),
+    ((64, 128, 32, 2, 73, 1, 20), False, {"dense": 22.8, "per row": 14.6, "per row without columns": 11.1}),
+    ((128, 128, 16, 1, 94, 1, 20), False, {"dense": 36.7, "per row": 13.9, "per row without columns": 11.2}),
+    ((128, 256, 16, 2, 75, 1, 20), False, {"dense": 50.8, "per row": 9.3, "per row without columns": 5.8}),
+    ((256, 256, 8, 1, 99, 1, 20), False, {"dense": 65.9, "per row": 12.3, "per row without columns": 6.5}),
+    ((256, 512, 8, 2, 76, 1, 20), False, {"dense": 142.7, "per row": 14.7, "per row without columns": 3.3}),
+    ((512, 512, 4, 1, 102, 1, 20), False, {"dense": 380.1, "per row": 25.4, "per row without columns": 4.7}),
+    ((64, 64, 32, 1, 87, 1, 20), True, {"dense": 31.5, "per row": 30.4}),
+    ((64, 128, 32, 2, 73, 1, 20), True, {"dense": 34.6, "joint": 64.9, "per row": 20.6}),
+    (
+        (128, 128, 16, 1, 94, 1, 20),
+        True,
+        {"dense": 64.4, "joint": 45.5, "joint without columns": 85.6, "per row": 23.4, "per row without columns": 64.6},
+    ),
+    (
+        (128, 256, 16, 2, 75, 1, 20),
+        True,
+        {"dense": 90.8, "joint": 29.3, "joint without columns": 41.3, "per row": 19.5, "per row without columns": 31.6},
+    ),
+    (
+        (256, 256, 8, 1, 99, 1, 20),
+        True,
+        {
+            "dense": 174.6,
+            "joint": 28.1,
+            "joint without columns": 22.0,
+            "per row": 26.0,
+            "per row without columns": 20.6,
+        },
+    ),
+    (
+        (256, 512, 8, 2, 76, 1, 20),
+        True,
+        {
+            "dense": 346.4,
+            "joint": 35.2,
+            "joint without columns": 16.4,
+            "per row": 27.4,
+            "per row without columns": 12.7,
+        },
+    ),
+    (
+        (512, 512, 4, 1, 102, 1, 20),
+        True,
+        {
+            "dense": 742.2,
+            "joint": 45.9,
+            "joint without columns": 11.2,
+            "per row": 40.8,
+            "per row without columns": 10.8,
+        },
+    ),
+    ((64, 64, 32, 1, 87, 8, 8), False, {"dense": 58.1, "per row": 74.9, "per row without columns": 84.3}),
+    ((64, 128, 32, 2, 73, 8, 8), False, {"dense": 30.7, "per row": 26.8, "per row without columns": 30.5}),
+    ((128, 128, 16, 1, 94, 8, 8), False, {"dense": 51.3, "per row": 29.1, "per row without columns": 31.2}),
+    ((128, 256, 16, 2, 75, 8, 8), False, {"dense": 35.5, "per row": 16.6, "per row without columns": 14.9}),
+    ((256, 256, 8, 1, 99, 8, 8), False, {"dense": 64.5, "per row": 19.1, "per row without columns": 16.7}),
+    ((256, 512, 8, 2, 76, 8, 8), False, {"dense": 60.6, "per row": 12.1, "per row without columns": 7.6}),
+    ((512, 512, 4, 1, 102, 8, 8), False, {"dense": 158.3, "per row": 15.1, "per row without columns": 8.9}),
+    ((64, 64, 32, 1, 87, 8, 8), True, {"dense": 61.8, "per row": 101.0}),
+    ((64, 128, 32, 2, 73, 8, 8), True, {"dense": 37.0, "joint": 202.7, "per row": 42.3}),
+]
+
+
+@pytest.mark.parametrize(("shape", "residual", "ms"), SPLIT_CASES)
+def test_the_choice_is_nearly_the_best_for_split_kernels(
+    shape: tuple[int, ...], residual: bool, ms: dict[str, float]
+) -> None:
+    c_in, c_out, width, stride, m, inputs, draws = shape
+    out = width // stride
+    gram = gram_multiplies(c_in, (width, width), (out, out), (3, 3))
+    size = Size(draws, inputs, out**2, c_out, 9 * c_in, m, m, gram, 9, False, residual, 3, out * width)
+    for sampling in ("auto", "local") if residual else ("local",):
+        ways = [way for way in allowed(sampling, size) if way.value in ms]
+        assert ms[cheapest(ways, size).value] <= 1.25 * min(ms[way.value] for way in ways)
+
+
 # ---- what the model says of sizes ----------------------------------------------------------------------------------
 
 CONV = Size(draws=8, inputs=8, rows=64, d_out=256, d_in=2304, m_out=64, m_in=64, gram=100**2 * 256, taps=9)
 SEQUENCE = Size(draws=4, inputs=16, rows=64, d_out=512, d_in=513, m_out=64, m_in=64, gram=64**2 * 513)
 VECTOR = Size(draws=16, inputs=1, rows=1, d_out=1024, d_in=1025, m_out=32, m_in=32, gram=1025)
-SIZES = [CONV, SEQUENCE, VECTOR]
+SPLIT = CONV._replace(m_out=98, m_in=98, last_taps=3, projected=64)
+SIZES = [CONV, SEQUENCE, VECTOR, SPLIT]
 PAID = [name for name in Prices._fields if name != "wide"]  # which is a number of columns
 
 
@@ -107,7 +188,7 @@ def test_products_with_few_columns_run_slowly(way: Way) -> None:
 @pytest.mark.parametrize("price", PAID)
 def test_every_price_is_paid_by_some_way(price: str) -> None:
     cheaper = Prices()._replace(**{price: 0.0})
-    assert any(cost(way, CONV, cheaper) < cost(way, CONV) for way in Way)
+    assert any(cost(way, size, cheaper) < cost(way, size) for way in Way for size in (CONV, SPLIT))
 
 
 @pytest.mark.parametrize("way", Way)

@@ -124,7 +124,7 @@ def expected_covariance(case: LayerType, layer: Any, x: Tensor, way: Way) -> Ten
         Way.JOINT: (everywhere, same_input),
         Way.JOINT_WITHOUT_COLUMNS: (same_input, same_input),
         Way.PER_ROW: (everywhere, same_row),
-        Way.PER_ROW_WITHOUT_COLUMNS: (same_row, same_row),
+        Way.PER_ROW_WITHOUT_COLUMNS: (same_input if layer.split else same_row, same_row),
     }[way]
     return J @ of_u @ J.T + first * (J @ of_columns @ J.T) + second * (J @ of_rest @ J.T)
 

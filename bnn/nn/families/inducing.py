@@ -21,9 +21,10 @@ from bnn.functional.kernels import settled_kernel
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
+from bnn.nn.families.posterior import Posterior
 from bnn.nn.families.q.base import QInducing, relative_sd
 from bnn.nn.families.q.choice import q_class, q_from, record_of
-from bnn.nn.families.ways import DrawnInStages, Posterior
+from bnn.nn.families.ways import DrawnInStages
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
 

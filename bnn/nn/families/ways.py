@@ -21,9 +21,9 @@ from torch import Tensor
 from bnn._engine.draw import Draw
 from bnn.functional import draws
 from bnn.functional.cost import Size, Way, cheapest
-from bnn.functional.inducing import Factors
 from bnn.functional.linalg import (
     at_least_float32,
+    difference_cholesky,
     fits,
     largest,
     over,
@@ -34,6 +34,7 @@ from bnn.functional.linalg import (
     without_autocast,
 )
 from bnn.nn.base import BayesianLayer, Rows, Weights
+from bnn.nn.families.posterior import Posterior
 
 COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
 UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for eight draws
@@ -43,43 +44,6 @@ PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
 WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
-
-
-class Posterior:
-    """What follows from the parameters of an inducing layer, computed once per call."""
-
-    def __init__(self, row: Factors, col: Factors, lamda: Tensor | None, spread: Any) -> None:
-        self.row, self.col = row, col
-        self.lamda = lamda  # None where W is a point given u
-        self.spread = spread  # of q(U): what its samples and its KL need beside the mean
-        self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
-        self._joined: Tensor | None = None
-        self._back: Tensor | None = None
-        self._lamda: float | None = None
-
-    def joined(self) -> Tensor:
-        """[A_r R_r] (M_out, d_out + M_out)."""
-        if self._joined is None or torch.is_grad_enabled():
-            self._joined = torch.cat([self.row.A, self.row.R], dim=1)
-        return self._joined
-
-    def back(self) -> Tensor:
-        """A_r^T (rows of W, M_out), in its own order in memory."""
-        if self._back is None or torch.is_grad_enabled():
-            self._back = self.row.A.mT.contiguous()
-        return self._back
-
-    def scale(self, sigma: float) -> Tensor | float:
-        """lamda sigma; a number where no gradient flows to lamda, which saves operations."""
-        assert self.lamda is not None
-        if self.lamda.requires_grad or torch.compiler.is_compiling():
-            return self.lamda * sigma
-        if self._lamda is None:
-            try:
-                self._lamda = self.lamda.item()
-            except RuntimeError:  # inside torch.func's transforms there is no looking
-                return self.lamda * sigma
-        return self._lamda * sigma
 
 
 class DrawnInStages(BayesianLayer):
@@ -139,7 +103,9 @@ class DrawnInStages(BayesianLayer):
                 return draws.draw_columns(u, own.row, 0.0, sigma, None)
             assert own.lamda is not None
             E2 = draw.normals(self, "columns", own.row.A.shape[1], own.col.A.shape[0], like=own.row.A)
-            return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
+            if torch.is_grad_enabled():
+                return draws.draw_columns(u, own.row, own.lamda, sigma, E2)
+            return draws.draw_columns(u, own.row, own.scale(1.0), sigma, E2, own.taken())
 
     def sample_weights(self, draw: Draw) -> Weights:
         """The second stage: W of every draw."""
@@ -221,65 +187,85 @@ class DrawnInStages(BayesianLayer):
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
         """Ways 2 to 5 of `bnn.functional.draws` on inputs x (K or 1, N, ...): outputs (K, N p, d_out)."""
         own, sigma = self.posterior(draw), self.prior_sd()
-        row, scale, whole = own.row, own.scale(sigma), None
+        row, scale = own.row, own.scale(sigma)
         T, inputs = self._project(x, own), x.shape[1]
         with_columns = way in WITH_COLUMNS
         C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
-        at = T.shape[2:-1]  # the positions of t of a split kernel
-        if self.split:
-            t_all, T = T, self.side_by_side(T)
-            whole = self.from_neighbours(t_all, C_or_u) if with_columns else None
+        whole = self.from_neighbours(T, C_or_u) if self.split and with_columns else None
         if way in PER_ROW:
             a, b = self._norms(x, T)
+            space = b.shape[1:]  # (N p,)
         else:
-            T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
-            if self.split:
-                t_all, whole = t_all.flatten(2, -2), None if whole is None else whole.unflatten(1, T.shape[1:3])
-            L, L_T = self._roots(x, T, None if with_columns else t_all if self.split else T)
+            L = self._residual_root(x, T)
+            space = L.shape[1:3]  # (N, p)
+            whole = None if whole is None else whole.unflatten(1, space)
+        if not self.split and way in JOINT:
+            T = T.unflatten(1, space)  # (K or 1, N, p, M_in)
+        L_T = self._root(x, T) if way is Way.JOINT_WITHOUT_COLUMNS or (self.split and not with_columns) else None
 
         def mean(part: slice) -> Tensor:
             """T C^T of some inputs."""
             return draws.mean_rows(T[:, part], C_or_u) if whole is None else whole[:, part]
 
+        def without_columns(part: slice, noise: Callable[..., Tensor]) -> Tensor:
+            """T C^T of some inputs with a split kernel, (K, N, p, d_out), where C is not drawn."""
+            assert L_T is not None
+            t, root, kw = T[:, part], L_T[:, part], row.A.shape[1] // self.d_out
+            N2 = noise(
+                "N2", row.A.shape[1], t.shape[2:-1].numel()
+            )  # (K, N, q, kw d_out), the outputs of a tap together
+            GA = own.taken().unflatten(-1, (-1, kw)).mT.flatten(-2)
+            S = draws.inducing_rows_on_rows(t.flatten(2, -2), C_or_u, GA, root, scale, sigma, N2)
+            y = self.from_neighbours(S.unflatten(2, t.shape[2:-1]), own.back()[None])
+            y = y.unflatten(1, (S.shape[1], y.shape[1] // max(1, S.shape[1])))
+            N2 = N2.unflatten(-1, (kw, -1)).flatten(2, 3)
+            return draws.joint_around(y, self.taps_of(root, t.shape[2:-1]), scale, N2)
+
         def some(part: slice, noise: Callable[..., Tensor]) -> Tensor:
-            """The outputs of some inputs, with noise of their own."""
-            t, wide = T[:, part], self.d_out
+            """The outputs of some inputs, with noise of their own; where rows are drawn one by one, of some rows."""
+            wide = self.d_out
             match way:
                 case Way.PER_ROW:
                     return draws.per_row_around(mean(part), b[:, part], scale, noise("n", wide))
                 case Way.PER_ROW_WITHOUT_COLUMNS:
+                    if self.split:
+                        y = without_columns(_inputs(part, space[0] // max(1, inputs)), noise).flatten(1, 2)
+                        return draws.per_row_around(y, b[:, part], scale, noise("n", wide))
                     both = noise("n", wide + row.A.shape[0])
+                    t, joined = T[:, part], own.joined()
                     return draws.per_row_without_columns(
-                        t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both, own.joined()
+                        t, C_or_u, row, a[:, part], b[:, part], scale, sigma, both, joined
                     )
                 case Way.JOINT:
                     return draws.joint_around(mean(part), L[:, part], scale, noise("N1", wide))
-            assert L_T is not None
             if self.split:
-                N2 = noise("N2", row.A.shape[1], t_all.shape[2])
-                V = draws.columns_on_rows(t_all[:, part], C_or_u, row, L_T[:, part], scale, sigma, N2)
-                return draws.joint_around(self.sum_of_taps(V.unflatten(2, at)), L[:, part], scale, noise("N1", wide))
+                return draws.joint_around(without_columns(part, noise), L[:, part], scale, noise("N1", wide))
+            assert L_T is not None
             pair = draws.JointNoise(noise("N1", wide), noise("N2", wide))
-            return draws.joint_without_columns(t, C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
+            return draws.joint_without_columns(T[:, part], C_or_u, row, L[:, part], L_T[:, part], scale, sigma, pair)
 
-        return self._in_units(some, T, inputs, draw)
+        return self._in_units(some, T, space, inputs, draw)
 
     def _in_units(
-        self, some: Callable[[slice, Callable[..., Tensor]], Tensor], T: Tensor, inputs: int, draw: Draw
+        self,
+        some: Callable[[slice, Callable[..., Tensor]], Tensor],
+        T: Tensor,
+        space: torch.Size,
+        inputs: int,
+        draw: Draw,
     ) -> Tensor:
         """`some` of all inputs, (K, N p, d_out); without gradients a unit at a time, so that noise stays in caches.
 
         What the units are follows from the layer and the inputs alone: neither the number of draws nor gradients
-        change the noise of an input. T is (K or 1, N p, M_in) where rows are drawn one by one, else (.., N, p, M_in).
+        change the noise of an input. `space` is (N p,) where rows are drawn one by one, else (N, p).
         """
-        space = T.shape[1:-1]  # (N p,) or (N, p)
         p = math.prod(space) // max(1, inputs)
         each = p if len(space) == 1 else 1  # entries of dimension 1 for each input
         unit = max(1, UNIT_BYTES // max(1, UNIT_DRAWS * p * self.d_out * T.element_size()))
 
         def noise_of(number: int, n: int) -> Callable[..., Tensor]:
             def noise(name: str, width: int, rows: int = 0) -> Tensor:
-                """Normals (K, n p, width) or (K, n, p, width); with `rows` in the place of p."""
+                """Normals (K, n p, width) or (K, n, p, width); with `rows` in the place of p (K, n, rows, width)."""
                 shape = (n, rows) if rows else (n * each, *space[1:])
                 return draw.normals(self, name, *shape, width, like=T, by_input=True, unit=number)
 
@@ -304,26 +290,42 @@ class DrawnInStages(BayesianLayer):
         """a = |x| and b = sqrt(|x|^2 - |t|^2) of every row, the bias's 1 included: (K or 1, N p)."""
         squares = self.squares(x)
         if fits(squares):
-            return safe_sqrt(squares), safe_sqrt(squares - squared_norm(T))
+            return safe_sqrt(squares), safe_sqrt(squares - self._projected_squares(T))
         size = largest(x, least=float(self.has_bias))  # (K or 1, N)
         squares = self.squares(x / over(size, x.ndim), one=1 / size)
-        size = size.repeat_interleave(squares.shape[1] // size.shape[1], dim=1)  # of every row
-        rest = squares - squared_norm(T / size[..., None])
-        return size * safe_sqrt(squares), size * safe_sqrt(rest)
+        of_rows = size.repeat_interleave(squares.shape[1] // size.shape[1], dim=1)
+        rest = squares - self._projected_squares(T / (over(size, T.ndim) if self.split else of_rows[..., None]))
+        return of_rows * safe_sqrt(squares), of_rows * safe_sqrt(rest)
 
-    def _roots(self, x: Tensor, T: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Roots L of X X^T - T T^T, (K or 1, N, p, p), and L_T of t t^T for t = `at` (K or 1, N, q, M_in), if any."""
-        gram, t, size = self.gram(x), T, None
+    def _projected_squares(self, T: Tensor) -> Tensor:
+        """|t|^2 of every row, (K or 1, N p); of a split kernel over the kw neighbours that a row sees."""
+        return self.sum_of_neighbours(squared_norm(T)) if self.split else squared_norm(T)
+
+    def _residual_root(self, x: Tensor, T: Tensor) -> Tensor:
+        """A root L of X X^T - T T^T, (K or 1, N, p, p)."""
+        squares = self.squares(x).unflatten(1, (x.shape[1], -1)) if self.split and x.numel() else None
+        if squares is not None and fits(squares):
+            rest = self.residual_gram(x, T)
+            if rest is not None:
+                return difference_cholesky(rest.flatten(0, 1), squares.flatten(0, 1)).reshape(rest.shape)
+        gram, size = self.gram(x), None
         if not fits(gram.diagonal(dim1=-2, dim2=-1)):
             size = largest(x, least=float(self.has_bias))
-            gram, t = self.gram(x / over(size, x.ndim), one=1 / size), T / over(size, T.ndim)
-            at = None if at is None else at / over(size, at.ndim)
-        flat = t.flatten(0, 1)
-        L = residual_cholesky(gram.flatten(0, 1), flat).reshape(gram.shape)
-        L_T = None if at is None else semidefinite_cholesky(at @ at.mT)
-        if size is None:
-            return L, L_T
-        return L * over(size, 4), None if L_T is None else L_T * over(size, 4)
+            gram = self.gram(x / over(size, x.ndim), one=1 / size)
+        t = (self.side_by_side(T) if self.split else T).unflatten(1, gram.shape[1:3])
+        t = t if size is None else t / over(size, t.ndim)
+        L = residual_cholesky(gram.flatten(0, 1), t.flatten(0, 1)).reshape(gram.shape)
+        return L if size is None else L * over(size, 4)
+
+    def _root(self, x: Tensor, T: Tensor) -> Tensor:
+        """A root L_T of T T^T, (K or 1, N, q, q), for T (K or 1, N, ..., M_in) at q positions."""
+        t = T.flatten(2, -2)
+        gram = t @ t.mT
+        if fits(gram.diagonal(dim1=-2, dim2=-1)):
+            return semidefinite_cholesky(gram)
+        size = largest(x, least=float(self.has_bias))
+        t = t / over(size, t.ndim)
+        return semidefinite_cholesky(t @ t.mT) * over(size, 4)
 
 
 # ---- choosing --------------------------------------------------------------------------------------------------------
@@ -360,12 +362,6 @@ def allowed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[
     """The ways that keep what `sampling` guarantees, for a call with so many inputs of so many rows."""
     if not layer.noisy(draw):
         return WITHOUT_RESIDUAL  # all ways are the same function of u
-    ways = _guaranteed(layer, rows, inputs, draw)
-    return tuple(way for way in ways if way is not Way.PER_ROW_WITHOUT_COLUMNS) if layer.split else ways
-
-
-def _guaranteed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tuple[Way, ...]:
-    """The same for a layer with a residual, whatever its kernel."""
     if layer.options.sampling == "weight" or layer.repeats or draw.frozen(layer):
         return (Way.DENSE,)
     if layer.options.sampling == "local":
@@ -374,6 +370,11 @@ def _guaranteed(layer: DrawnInStages, rows: Rows, inputs: int, draw: Draw) -> tu
     if not apart:  # dimension 0 does not count the network's inputs, or BatchNorm mixes them
         return (Way.DENSE,)
     return (Way.DENSE, *JOINT, *PER_ROW) if rows.number == 1 else (Way.DENSE, *JOINT)
+
+
+def _inputs(rows: slice, p: int) -> slice:
+    """The inputs that these rows belong to, p each."""
+    return rows if rows.start is None else slice(rows.start // max(1, p), rows.stop // max(1, p))
 
 
 def _output_dtype(x: Tensor) -> torch.dtype:

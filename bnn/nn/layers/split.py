@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bnn.functional import kernels
 from bnn.functional.draws import mean_rows
-from bnn.functional.patches import Pad, neighbours
+from bnn.functional.patches import Pad, by_pixels, neighbours, out_sizes, patch_gram
 from bnn.nn.base import Weights
 from bnn.nn.layers.output_first import OutputFirst
 
@@ -88,9 +88,23 @@ class SplitKernel(OutputFirst):
         taps = neighbours(self._with_zeros(T), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
         return torch.cat(taps, dim=-1).flatten(1, -2)
 
-    def sum_of_taps(self, V: Tensor) -> Tensor:
-        taps = neighbours(self._with_zeros(V), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
-        return functools.reduce(torch.add, [own[..., tap :: len(taps)] for tap, own in enumerate(taps)]).flatten(2, -2)
+    def sum_of_neighbours(self, values: Tensor) -> Tensor:
+        taps = neighbours(self._with_zeros(values[..., None]), self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return functools.reduce(torch.add, taps).flatten(1)
+
+    def residual_gram(self, input: Tensor, T: Tensor) -> Tensor | None:
+        x, padding = self._padded(input.flatten(0, 1))
+        out = out_sizes(x.shape[2:], self.kernel_size, self.stride, self.dilation, padding)
+        if self.has_bias or not by_pixels(x.shape[2:], out, self.kernel_size):
+            return None
+        less = T.flatten(0, 1)
+        gram = patch_gram(x, self.kernel_size, self.stride, self.dilation, padding, less)
+        return gram.unflatten(0, input.shape[:2])
+
+    def taps_of(self, L: Tensor, at: tuple[int, ...]) -> Tensor:
+        rows = self._with_zeros(L.unflatten(2, at))
+        taps = neighbours(rows, self.kernel_size[-1], self.stride[-1], self.dilation[-1])
+        return torch.stack(taps, dim=-1).flatten(-2).flatten(2, -2)
 
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
         n, space = T.shape[1], len(self.kernel_size)
