@@ -332,15 +332,14 @@ def _split_gradients(layer: InducingBase, x: Tensor, gradient: Tensor, A: Tensor
         at_least_float32(x).unflatten(1, (groups, -1)).flatten(0, 1)[None],
         layer.split_projection(layer.posterior().col.A.to(gradient)),
     )[0]
-    space = t.shape[1:-1]
+    target = gradient.flatten(2).unflatten(1, (groups, -1)).mT  # (N, groups, p, c_out / groups)
+    each = A.unflatten(1, (groups, target.shape[-1], -1))  # (M_out, groups, c_out / groups, kw)
+    seen = torch.einsum("ngpo,mgok->ngpkm", target, each)  # of the neighbours that each row of the output sees
     with torch.enable_grad():
-        s = gradient.new_zeros(len(x), groups, *space, len(A), requires_grad=True)
-        each = A.unflatten(1, (groups, -1)).transpose(0, 1)  # (groups, M_out, c_out / groups kw)
-        V = torch.einsum("ng...m,gmr->ng...r", s, each)
-        y = layer.sum_of_taps(V.flatten(0, 1)[None])[0]  # (N groups, p, c_out / groups)
-        target = gradient.flatten(2).unflatten(1, (groups, -1)).flatten(0, 1).mT
-        (found,) = torch.autograd.grad(y, s, target)
-    return found.flatten(2, -2).flatten(1, 2)
+        s = gradient.new_zeros(1, *t.shape[:-1], len(A), requires_grad=True)
+        rows = layer.side_by_side(s)
+        (found,) = torch.autograd.grad(rows, s, seen.reshape(rows.shape))
+    return found[0].flatten(1, -2).unflatten(0, (-1, groups)).flatten(1, 2)
 
 
 def _batched(layer: nn.Module, x: Tensor) -> Tensor:
