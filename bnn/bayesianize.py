@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from bnn._conversion.activation_start import Wanted, fit_layers, statistics_names
+from bnn._conversion.activation_start import fit_layers, statistics_names
 from bnn._conversion.budget import Layer, last_layers, left_to_budget, refuse_budget, settle
 from bnn._conversion.energy import note_energy_, warn_of_losses
+from bnn._conversion.layer_fit import Wanted
 from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
 from bnn._conversion.methods import full_rank, layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select

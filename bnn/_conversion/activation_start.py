@@ -17,24 +17,13 @@ from bnn._common.progress import progress_of
 from bnn._common.text import listed
 from bnn._conversion.activation_inputs import INPUTS, first_inputs
 from bnn._conversion.batchnorm_choice import better_statistics
-from bnn._conversion.layer_rows import Sums
+from bnn._conversion.layer_fit import Fit, Wanted, fit, truncated
 from bnn._conversion.passage import LARGEST, Change, Passage, Shown
 from bnn._engine.members import Mixture
 from bnn._engine.noise import unwrapped
-from bnn.functional.kernels import from_matrix, to_matrix
-from bnn.functional.low_rank import LowRank, centred, energy_by_rank, low_rank
-from bnn.functional.projection import truncated_svd
+from bnn.functional.kernels import from_matrix
+from bnn.functional.low_rank import LowRank, energy_by_rank
 from bnn.nn.base import Weights
-
-
-class Wanted(NamedTuple):
-    """A layer to fit."""
-
-    name: str
-    layer: nn.Module
-    weights: Weights
-    rank: int
-    kernel: str  # which matrix has that rank
 
 
 class Fitted(NamedTuple):
@@ -71,9 +60,11 @@ def fit_layers(network: nn.Module, wanted: list[Wanted], data: Any) -> Fitted:
 
     def change(layer: nn.Module, shown: Shown) -> Weights:
         one = by_layer[layer]
-        if shown.sums is None:
+        if shown.halves is None:
             result.large.append(one.name)
-        found, shift = (_truncated(one), None) if shown.sums is None else _fit(one, shown.sums, shown.norm)
+            found, shift = Fit(truncated(one), None)
+        else:
+            found, shift = fit(one, shown.halves, shown.norm is not None)
         result.found[layer] = found
         weight, bias = from_matrix(found.W, one.weights.weight.shape, one.weights.bias is not None, one.kernel)
         bias = shift if bias is None else bias
@@ -97,8 +88,9 @@ def output_energies(network: nn.Module, wanted: list[Wanted], data: Any) -> dict
 
     def change(layer: nn.Module, shown: Shown) -> Weights:
         one = by_layer[layer]
-        if shown.sums is not None:
-            energies[layer] = energy_by_rank(*one.weights, shown.sums.moments().S, one.kernel)
+        if shown.halves is not None:
+            S = shown.halves[0].plus(shown.halves[1]).moments().S
+            energies[layer] = energy_by_rank(*one.weights, S, one.kernel)
         return one.weights
 
     _show(network, by_layer, data, change, "measuring")
@@ -109,37 +101,6 @@ def statistics_names(network: nn.Module) -> list[str]:
     """The names of the buffers that `Fitted.apply_statistics_` may write."""
     norms = [(name, m) for name, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     return [f"{name}.{part}" if name else part for name, norm in norms for part, _ in norm.named_buffers(recurse=False)]
-
-
-# ---- one layer -------------------------------------------------------------------------------------------------------
-
-
-def _fit(one: Wanted, sums: Sums, norm: Tensor | None) -> tuple[LowRank, Tensor | None]:
-    """The weights of limited rank, and a bias (c_out,) where BatchNorm can take one."""
-    moments = sums.moments()
-    if not bool(torch.isfinite(moments.S).all() and torch.isfinite(moments.K).all()):
-        raise ValueError(
-            f"layer {one.name!r} saw or gave NaN or inf on the inputs of activations=: look for them in these inputs, "
-            "and in what the network makes of them"
-        )
-    weight, bias = one.weights.weight.double(), None if one.weights.bias is None else one.weights.bias.double()
-    if norm is None or bias is not None:
-        return low_rank(weight, bias, moments, one.rank, one.kernel), None
-    x, y = sums.means()
-    around = centred(moments, x, y)
-    found = low_rank(weight, None, around, one.rank, one.kernel)
-    W = from_matrix(found.W, weight.shape, False, one.kernel)[0].flatten(1).unflatten(0, (len(x), -1))
-    shift = (y - (W @ x[..., None]).squeeze(-1)).flatten()
-    kept = 1 - (1 - found.kept) * around.energy / moments.energy if moments.energy > 0 else 1.0
-    return found._replace(kept=kept), shift
-
-
-def _truncated(one: Wanted) -> LowRank:
-    """Plain truncation, and how much of the weights' energy it keeps."""
-    W = to_matrix(*one.weights, one.kernel)
-    U, singular, V = truncated_svd(W, min(one.rank, *W.shape))
-    energy = float(W.double().square().sum())
-    return LowRank((U * singular) @ V, float(singular.square().sum()) / energy if energy > 0 else 1.0)
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bnn._conversion.activation_inputs import number_of
 from bnn._conversion.lanes import Lane, current_lane
-from bnn._conversion.layer_rows import Sums
+from bnn._conversion.layer_rows import Sums, in_halves
 from bnn._conversion.skips import Skip, SkipWatch, module_stack, repaired, skip_of
 from bnn._engine.fold import call
 from bnn._engine.inputs import batches_of
@@ -31,7 +31,7 @@ LARGEST = 8192  # entries of a row: second moments of more take over half a giga
 class Shown(NamedTuple):
     """What a layer saw and gave."""
 
-    sums: Sums | None  # None for a layer with too many inputs
+    halves: tuple[Sums, Sums] | None  # of the inputs; None for a layer with too many entries
     norm: Tensor | None  # the running mean of a BatchNorm that takes nothing but the output of this layer, once
 
 
@@ -138,19 +138,18 @@ class Passage:
                 return
             layer = min(stops, key=lambda one: order.get(one, len(order)))
             if any(c.layer is layer for _, c in pairs):
-                sums = None
+                halves = None
                 if self.weights[layer].weight[0].numel() <= LARGEST:
-                    sums = self._all_calls(layer, batches) if self.calls[layer] > 1 else self._met(layer, pairs)
-                self.changed[layer] = self.change(layer, Shown(sums, self.norms.get(layer)))
+                    seen = self._all_calls(layer, batches) if self.calls[layer] > 1 else self._met(layer, pairs)
+                    halves = in_halves(layer, self.weights[layer], seen)
+                self.changed[layer] = self.change(layer, Shown(halves, self.norms.get(layer)))
             self.settled.add(layer)
 
-    def _met(self, layer: nn.Module, pairs: list[tuple[Lane, Lane]]) -> Sums:
-        """Over the inputs that the changed network gives the layer, and the outputs of the original one."""
-        sums = Sums(layer, self.weights[layer])
+    def _met(self, layer: nn.Module, pairs: list[tuple[Lane, Lane]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inputs that the changed network gives the layer, and the outputs of the original one."""
         for original, changed in pairs:
             if changed.layer is layer and changed.tensor is not None:
-                sums.add(changed.tensor, self._target(layer, original, changed.tensor, changed.skip))
-        return sums
+                yield changed.tensor, self._target(layer, original, changed.tensor, changed.skip)
 
     def _target(self, layer: nn.Module, original: Lane, input: Tensor, skip: Skip | None) -> Tensor:
         own = None if original.layer is not layer else original.tensor
@@ -158,18 +157,13 @@ class Passage:
             return plain_output(layer, input, self.weights[layer])  # the original network went another way
         return own if original.skip is None or skip is None else repaired(own, original.skip, skip.tensor)
 
-    def _all_calls(self, layer: nn.Module, batches: list[Any]) -> Sums:
+    def _all_calls(self, layer: nn.Module, batches: list[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Of a layer that runs several times: all its inputs and outputs while it still is what it was."""
-        sums = Sums(layer, self.weights[layer])
-
-        def look(one: nn.Module, input: Tensor, output: Tensor) -> None:
-            if one is layer:
-                sums.add(input, output)
-
-        with self._looking(look):
-            for x in batches:
+        for x in batches:
+            seen: list[tuple[Tensor, Tensor]] = []
+            with self._looking(lambda one, *both, seen=seen: seen.append(both) if one is layer else None):
                 call(self.root, x)
-        return sums
+            yield from seen
 
     # ---- what layers do instead of their forward ---------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bnn
 from bnn._conversion import passage
-from bnn._conversion.activation_start import Wanted, fit_layers, output_energies
+from bnn._conversion.activation_start import fit_layers, output_energies
+from bnn._conversion.layer_fit import Wanted
 from bnn._conversion.layer_rows import Sums
 from bnn.functional.kernels import from_matrix
 from bnn.functional.low_rank import energy_by_rank, energy_kept, low_rank
@@ -117,7 +118,7 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_one_layer_starts_from_what_low_rank_finds(kernel: str, bias: bool) -> None:
     torch.manual_seed(0)
-    net, x = nn.Sequential(nn.Conv2d(4, 6, 3, bias=bias)).double(), inputs(50, 4, 6, 6).double()
+    net, x = nn.Sequential(nn.Conv2d(4, 6, 3, bias=bias)).double(), inputs(150, 4, 6, 6).double()
     start = converted(net, 2, x, kernel=kernel)
     sums = Sums(net[0], plain_weights(net[0]))
     sums.add(x, net(x).detach())
