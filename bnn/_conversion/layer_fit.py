@@ -53,14 +53,19 @@ def fit(one: Wanted, halves: tuple[Sums, Sums], norm: bool) -> Fit:
         halves: of the inputs; the second may be empty.
         norm: whether BatchNorm can take a bias for this layer.
     """
+    both = joined(one, halves)
+    return _fit(one, both, _trust(one, halves, both, norm and one.weights.bias is None))
+
+
+def joined(one: Wanted, halves: tuple[Sums, Sums]) -> Sums:
+    """The sums over all inputs, which must be finite."""
     both = halves[0].plus(halves[1])
-    moments = both.moments()
-    if not bool(torch.isfinite(moments.S).all() and torch.isfinite(moments.K).all()):
+    if not bool(torch.isfinite(both.S).all() and torch.isfinite(both.K).all()):
         raise ValueError(
             f"layer {one.name!r} saw or gave NaN or inf on the inputs of activations=: look for them in these inputs, "
             "and in what the network makes of them"
         )
-    return _fit(one, both, _trust(one, halves, both, norm and one.weights.bias is None))
+    return both
 
 
 def truncated(one: Wanted) -> LowRank:

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from bnn._conversion.activation_inputs import number_of
 from bnn._conversion.lanes import Lane, current_lane
 from bnn._conversion.layer_rows import Sums, in_halves
-from bnn._conversion.skips import Skip, SkipWatch, module_stack, repaired, skip_of
+from bnn._conversion.skips import Skip, SkipWatch, repaired, running_modules, skip_of
 from bnn._engine.fold import call
 from bnn._engine.inputs import batches_of
-from bnn.nn.base import BayesianLayer, Weights
+from bnn.nn.base import BayesianLayer, Weights, layer_types
 
 BYTES = 2**31  # of activations held at a time; where the inputs would take more, fewer are used
 LARGEST = 8192  # entries of a row: second moments of more take over half a gigabyte, to solve several times that
@@ -52,6 +52,7 @@ class Passage:
         self.changed: dict[nn.Module, Weights] = {}
         self.settled: set[nn.Module] = set()  # layers at which nobody stops any more
         self.calls: Counter[nn.Module] = Counter()  # in one forward; in the order of the first ones
+        self.last: nn.Module | None = None  # the layer that runs last, of all that can be converted
         self.norms: dict[nn.Module, Tensor] = {}  # see `Shown.norm`
         self._size = 1  # bytes of activations per input
         self._blocks: dict[nn.Module, nn.Module] = {}  # residual ones, by the layer whose output meets the skip
@@ -75,9 +76,7 @@ class Passage:
         Returns:
             The batches that were used, and for each the output of the original network and of the changed one.
         """
-        first = next(inputs, None)
-        if first is None:
-            raise ValueError("activations= holds no inputs, so there is nothing to fit the layers to")
+        first = next(inputs)
         self._explore(first)
         batches = self._as_many_as_fit(first, inputs)
         forwards = [functools.partial(call, self.root, x) for x in batches]
@@ -97,7 +96,7 @@ class Passage:
         few = batches_of(x, 2)[0] if number_of(x) > 2 else x
 
         def found(layer: nn.Module, skip: Skip) -> None:
-            block = stack[-1]  # the module that adds
+            block = running.stack[-1]  # the module that adds
             if block is not self.root and layer in set(block.modules()):  # the whole network takes too long to run anew
                 self._blocks[layer] = block
 
@@ -106,8 +105,11 @@ class Passage:
             both = input.numel() * input.element_size() + output.numel() * output.element_size()
             self._size = max(self._size, 6 * both // number_of(few))  # of two networks, and what else is alive
 
-        with module_stack(self.root) as stack, self._watching(SkipWatch(found)) as watch, watch, self._looking(look):
+        watching = self._watching(SkipWatch(found))
+        with running_modules(self.root) as running, watching as watch, watch, self._looking(look):
             call(self.root, few)
+        covered = tuple(layer_types())
+        self.last = next((one for one in reversed(running.ended) if isinstance(one, covered)), None)
         shared = Counter(map(id, watch.norms.values()))
         for layer, count in self.calls.items():
             if count > 1:

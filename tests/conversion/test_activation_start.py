@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bnn
-from bnn._conversion import passage
-from bnn._conversion.activation_start import fit_layers, output_energies
+from bnn._conversion import layer_fit, passage
+from bnn._conversion.activation_start import fit_layers, inputs_for, measure_layers
 from bnn._conversion.layer_fit import Wanted
 from bnn._conversion.layer_rows import Sums
 from bnn.functional.kernels import from_matrix
-from bnn.functional.low_rank import energy_by_rank, energy_kept, low_rank
+from bnn.functional.low_rank import energy_kept, low_rank
 from bnn.nn.base import BayesianLayer, plain_weights
 
 POINT = {"max_lamda": 0, "max_sd_u": 0}  # so that a forward is the posterior mean
@@ -241,8 +241,9 @@ def test_double_precision(name: str) -> None:
     assert error(net, start, x) < 0.8 * error(net, converted(net, 3), x)
 
 
-def test_later_layers_make_up_for_earlier_ones() -> None:
+def test_later_layers_make_up_for_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a first layer of rank 3, a second one of full rank is least squares on what is left."""
+    monkeypatch.setattr(layer_fit, "ENOUGH", 0)  # the smallest ridge
     torch.manual_seed(0)
     net, x = nn.Sequential(nn.Linear(10, 8), nn.Linear(8, 8)).double(), inputs(300, 10).double()
     full = {"inference": "inducing", "inducing_rows": 8, "inducing_cols": 8}
@@ -256,8 +257,9 @@ def test_later_layers_make_up_for_earlier_ones() -> None:
     assert best < error(net, converted(net, 3, x, inference={"0": "inducing"}), x)
 
 
-def test_every_layer_sees_what_the_converted_network_gives_it() -> None:
+def test_every_layer_sees_what_the_converted_network_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last layer, by hand: fitted to the original outputs, on inputs from the converted layers before."""
+    monkeypatch.setattr(layer_fit, "ENOUGH", 0)  # the smallest ridge
     net, x = mlp().double(), inputs(300, 12).double()
     start = converted(net, 4, x)
     with torch.no_grad():
@@ -574,19 +576,21 @@ def test_activations_without_an_inducing_layer_are_an_error() -> None:
         bnn.bayesianize_(mlp(), "inducing", activations=3)
 
 
-def test_energies_of_the_original_network() -> None:
-    """For every layer those of its own inputs: nothing is changed on the way."""
+def test_sizes_come_from_the_variances_of_the_original_network() -> None:
+    """For every layer those of its own inputs, by hand: nothing is changed on the way."""
     net = mlp().double()
-    x = X.double()
+    x = inputs(300, 12).double() + 3  # a constant takes no rank
     wanted = [Wanted(str(i), net[i], plain_weights(net[i]), 1, "paper") for i in (0, 2, 4)]
-    energies = output_energies(net, wanted, x)
+    kept, last = measure_layers(net, wanted, inputs_for(net, x))
+    assert last == {net[4]}
     for i in (0, 2, 4):
         with torch.no_grad():
-            rows = F.pad(net[:i](x), (0, 1), value=1.0)
-            total = float(net[: i + 1](x).square().sum()) / len(x)
-        expected = energy_by_rank(*plain_weights(net[i]), (rows.mT @ rows / len(x))[None])
-        torch.testing.assert_close(energies[net[i]], expected)
-        assert float(energies[net[i]].sum()) == pytest.approx(total, rel=1e-3)
+            W = torch.cat([net[i].weight, net[i].bias[:, None]], 1)
+            S = torch.cov(F.pad(net[:i](x), (0, 1), value=1.0).mT, correction=0)
+            S += S.trace() / (4 * len(x)) * torch.eye(len(S))
+            square = torch.linalg.svdvals(W @ torch.linalg.cholesky(S)).square()
+        expected = square.cumsum(0) / square.sum()
+        torch.testing.assert_close(torch.tensor(kept[net[i]]).double(), expected, rtol=0, atol=1e-4)
 
 
 def test_fitting_alone_changes_nothing() -> None:
@@ -595,7 +599,7 @@ def test_fitting_alone_changes_nothing() -> None:
     wanted = [
         Wanted(name, m, plain_weights(m), 2, "paper") for name, m in net.named_modules() if isinstance(m, nn.Conv2d)
     ]
-    fitted = fit_layers(net, wanted, inputs(60, 4, 6, 6))
+    fitted = fit_layers(net, wanted, inputs_for(net, inputs(60, 4, 6, 6)))
     assert_same(before, snapshot(net))
     assert len(fitted.found) == len(wanted)
     assert fitted.statistics
