@@ -134,7 +134,7 @@ def test_sizes_lose_least_together() -> None:
     for d_out, d_in in ((9, 12), (15, 6), (20, 20)):
         W = torch.randn(d_out, d_in).double() @ torch.diag(torch.linspace(1, 0.05, d_in).double() ** 2)
         costs = [m * (d_out + d_in + 2) + 2 * m * m + 1 for m in range(1, 6)]
-        curves.append(Curve(10**6, costs, energy_by_rank(W)[:5]))
+        curves.append(Curve(10**6, costs, energy_by_rank(W)[:5], seen=True))
     for budget in (160, 250, 333):
         ranks = share(curves, budget)
 
