@@ -29,8 +29,11 @@ def better_statistics(network: nn.Module, batches: list[Any], outputs: list[tupl
     if not norms or len(whole) < 2:
         return []
     shown, held = whole[::2], whole[1::2]
-    with _estimated(network, norms, [batches[i] for i in shown]):
-        after = sum(_distance(outputs[i][0], call(network, batches[i])) for i in held)
+    try:
+        with _estimated(network, norms, [batches[i] for i in shown]):
+            after = sum(_distance(outputs[i][0], call(network, batches[i])) for i in held)
+    except ValueError:  # a norm that sees one value per channel cannot estimate a variance
+        return []
     if not after < sum(_distance(*outputs[i]) for i in held):
         return []
     with _estimated(network, norms, [batches[i] for i in whole]) as buffers:

@@ -40,14 +40,15 @@ def note_energy_(layer: nn.Module, weights: Weights) -> None:
 def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: int) -> None:
     """Warns, once, of layers that keep little of their energy: names the worst, and what to do.
 
-    Not of weights that are still a random start: there is nothing to lose in them.
+    Not of a network whose weights are all a random start still: there is nothing to lose in them. A few weights, or
+    some that training hardly moved, may look like one, so that a single layer that does not speaks for all.
     """
     little: dict[str, float] = {}
-    for name, (layer, weights) in layers.items():
+    for name, (layer, _) in layers.items():
         kept = layer.energy_kept if isinstance(layer, InducingBase) else None
-        if kept is not None and kept < LITTLE and not looks_untrained(weights.weight):
+        if kept is not None and kept < LITTLE:
             little[name] = kept
-    if not little:
+    if not little or all(looks_untrained(weights.weight) for _, weights in layers.values()):
         return
     worst = sorted(little, key=lambda name: little[name])
     shown = listed(f"{name or 'the network'} {little[name]:.0%}" for name in worst)

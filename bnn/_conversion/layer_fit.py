@@ -7,6 +7,8 @@ other half.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,6 +22,8 @@ from bnn.nn.base import Weights
 
 ENOUGH = 50  # rows per entry: from there on the smallest ridge is as good as any
 RIDGES = (RIDGE, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # with the last one the fit is plain truncation, nearly
+START = 3  # the place in them to begin with
+LONG = 1024  # entries of a row, whose fits take seconds
 
 
 class Wanted(NamedTuple):
@@ -77,16 +81,30 @@ def truncated(one: Wanted) -> LowRank:
 
 
 def _trust(one: Wanted, halves: tuple[Sums, Sums], both: Sums, shift: bool) -> Trust:
-    """The ridge with which either half predicts the other best."""
-    if both.rows >= ENOUGH * both.S.shape[-1]:
+    """The ridge with which either half predicts the other best; of long rows one half, to save time."""
+    entries, nearest = both.S.shape[-1], Trust(RIDGES[-1], False)
+    if both.rows >= ENOUGH * entries:
         return Trust(RIDGE, shift)
-    choices = [Trust(ridge, shift) for ridge in RIDGES]
-    choices += [Trust(RIDGES[-1], False)] if shift else []
     if not all(half.rows for half in halves):
-        return choices[-1]
-    pairs = (halves, halves[::-1])
-    lost = {choice: sum(_lost(one, _fit(one, a, choice, rounds=1), b) for a, b in pairs) for choice in choices}
-    return min(choices, key=lambda choice: lost[choice])
+        return nearest
+    pairs = [halves, halves[::-1]][: 2 if entries <= LONG else 1]
+
+    @functools.cache
+    def lost(trust: Trust) -> float:
+        return sum(_lost(one, _fit(one, a, trust, rounds=1), b) for a, b in pairs)
+
+    choices = [Trust(ridge, shift) for ridge in RIDGES]
+    best = _lowest([functools.partial(lost, choice) for choice in choices], START)
+    return min(choices[best], nearest, key=lost) if shift else choices[best]
+
+
+def _lowest(values: list[Callable[[], float]], start: int) -> int:
+    """The index of the least of values that fall and then rise, computing few of them."""
+    here = start
+    for step in (-1, 1):
+        while 0 <= here + step < len(values) and values[here + step]() < values[here]():
+            here += step
+    return here
 
 
 def _fit(one: Wanted, sums: Sums, trust: Trust, **options: int) -> Fit:

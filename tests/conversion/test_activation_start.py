@@ -18,7 +18,7 @@ import bnn
 from bnn._conversion import layer_fit, passage
 from bnn._conversion.activation_start import fit_layers, inputs_for, measure_layers
 from bnn._conversion.layer_fit import Wanted
-from bnn._conversion.layer_rows import Sums
+from bnn._conversion.layer_rows import Sums, in_halves
 from bnn.functional.kernels import from_matrix
 from bnn.functional.low_rank import energy_kept, low_rank
 from bnn.nn.base import BayesianLayer, plain_weights
@@ -603,3 +603,125 @@ def test_fitting_alone_changes_nothing() -> None:
     assert_same(before, snapshot(net))
     assert len(fitted.found) == len(wanted)
     assert fitted.statistics
+
+
+# ---- few inputs ------------------------------------------------------------------------------------------------------
+
+
+def wide() -> nn.Sequential:
+    """With more inputs than a few examples can tell about."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(60, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 5))
+
+
+def normed() -> nn.Sequential:
+    """Without biases, and with statistics of many inputs."""
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(4, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, bias=False)]
+    net = nn.Sequential(*parts, nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+    for _ in range(30):
+        net(inputs(64, 4, 6, 6, seed=8))
+    return net.eval()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+@pytest.mark.parametrize("name", ["wide", "normed"])
+def test_a_few_inputs_do_no_harm(name: str, count: int) -> None:
+    """On inputs that were not seen, a start from a few is hardly worse than one from the weights alone."""
+    net, shape = (wide(), (60,)) if name == "wide" else (normed(), (4, 6, 6))
+    x = inputs(430, *shape)
+    plain = error(net, converted(net, 6), x[30:])
+    assert error(net, converted(net, 6, x[:count]), x[30:]) <= 1.1 * plain
+
+
+def test_the_ridge_is_the_one_with_which_halves_predict_each_other() -> None:
+    """Of few rows it is large, of many the smallest; the fit with it loses less of other inputs."""
+    net, x = wide().double(), inputs(3100, 60).double()
+    layer, weights = net[0], plain_weights(net[0])
+    one, rest = Wanted("0", layer, weights, 6, "paper"), Sums(layer, weights)
+    with torch.no_grad():
+        rest.add(x[20:], layer(x[20:]))
+        few = in_halves(layer, weights, [(x[:20], layer(x[:20]))])
+        many = in_halves(layer, weights, [(x, layer(x))])
+    both = few[0].plus(few[1])
+    chosen = layer_fit._trust(one, few, both, False).ridge
+    assert chosen > layer_fit.RIDGE == layer_fit._trust(one, many, many[0].plus(many[1]), False).ridge
+
+    def lost(ridge: float) -> float:
+        return layer_fit._lost(one, layer_fit._fit(one, both, layer_fit.Trust(ridge, False)), rest)
+
+    assert lost(chosen) < lost(layer_fit.RIDGE)
+    assert lost(chosen) < 1.2 * min(map(lost, layer_fit.RIDGES))
+
+
+def test_statistics_of_batchnorm_are_judged_on_other_batches() -> None:
+    """A single batch of a few inputs would fit itself: variances stay as they are."""
+    net = normed()
+    start = converted(net, 6, inputs(5, 4, 6, 6, seed=3))
+    for i in (1, 4):
+        assert torch.equal(start[i].running_var, net[i].running_var)
+
+
+class OneRow(nn.Module):
+    """BatchNorm that sees a single row, whatever the batch: it can run in evaluation mode only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(12, 20), nn.BatchNorm1d(20), nn.Linear(20, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.a(x)
+        return self.b(h + self.norm(h.mean(0, keepdim=True)))
+
+
+def test_batchnorm_that_cannot_train_keeps_its_statistics() -> None:
+    net = OneRow().eval()
+    start = converted(net, 3, inputs(300, 12))
+    assert torch.equal(start.norm.running_var, net.norm.running_var)
+
+
+# ---- sizes from a budget ---------------------------------------------------------------------------------------------
+
+
+class HeadFirst(nn.Module):
+    """Whose last layer is defined first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.a, self.b = nn.Linear(48, 10), nn.Linear(32, 64), nn.Linear(64, 48)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(F.relu(self.b(F.relu(self.a(x)))))
+
+
+@pytest.mark.own_sizes
+def test_the_last_layer_is_the_one_that_runs_last() -> None:
+    net = HeadFirst()
+    bnn.bayesianize_(net, "inducing", budget=0.6, activations=inputs(100, 32))
+    assert len(net.head.z_row) == 10
+    assert len(net.b.z_row) < 48
+
+
+@pytest.mark.own_sizes
+def test_a_budget_gives_sizes_to_layers_whose_outputs_need_them() -> None:
+    """Two layers with the same weights; the inputs of the first have rank 3, as those of a bottleneck."""
+    torch.manual_seed(0)
+    first = nn.Linear(60, 60)
+    net = nn.Sequential(first, nn.ReLU(), copy.deepcopy(first), nn.ReLU(), nn.Linear(60, 4))
+    x = torch.randn(400, 3) @ torch.randn(3, 60)
+    by_weights = copy.deepcopy(net)
+    bnn.bayesianize_(net, "inducing", budget=0.5, activations=x)
+    bnn.bayesianize_(by_weights, "inducing", budget=0.5)
+    assert len(net[0].z_row) < len(net[2].z_row)
+    assert abs(len(by_weights[0].z_row) - len(by_weights[2].z_row)) <= 1
+
+
+@pytest.mark.own_sizes
+def test_inputs_are_read_once() -> None:
+    """Sizes, fits and members of an ensemble share them: a stream has no second time."""
+    net = bnn.Ensemble(nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 4)), members=2)
+    same = copy.deepcopy(net)
+    bnn.bayesianize_(net, "inducing", budget=0.5, activations=iter(inputs(120, 40).split(60)))
+    bnn.bayesianize_(same, "inducing", budget=0.5, activations=list(inputs(120, 40).split(60)))
+    for one, other in zip(net.members, same.members, strict=True):
+        torch.testing.assert_close(one[0].weight, other[0].weight)
