@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bnn._conversion.activation_inputs import copied
 from bnn._engine.fold import call
 from bnn._engine.inputs import number_of_inputs
 
@@ -31,7 +32,7 @@ def better_statistics(network: nn.Module, batches: list[Any], outputs: list[tupl
     shown, held = whole[::2], whole[1::2]
     try:
         with _estimated(network, norms, [batches[i] for i in shown]):
-            after = sum(_distance(outputs[i][0], call(network, batches[i])) for i in held)
+            after = sum(_distance(outputs[i][0], call(network, copied(batches[i]))) for i in held)
     except ValueError:  # a norm that sees one value per channel cannot estimate a variance
         return []
     if not after < sum(_distance(*outputs[i]) for i in held):
@@ -53,7 +54,7 @@ def _estimated(
             norm.train()
             norm.momentum = None  # the average over all batches
         for x in batches:
-            call(network, x)
+            call(network, copied(x))
         for norm in norms:
             norm.eval()
         yield [b for norm in norms for b in (norm.running_mean, norm.running_var) if b is not None]

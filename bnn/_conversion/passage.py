@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnn._conversion.activation_inputs import number_of
+from bnn._conversion.activation_inputs import copied, number_of
 from bnn._conversion.lanes import Lane, current_lane
 from bnn._conversion.layer_rows import Sums, in_halves
 from bnn._conversion.skips import Skip, SkipWatch, repaired, running_modules, skip_of
@@ -79,7 +79,7 @@ class Passage:
         first = next(inputs)
         self._explore(first)
         batches = self._as_many_as_fit(first, inputs)
-        forwards = [functools.partial(call, self.root, x) for x in batches]
+        forwards = [functools.partial(self._run, x) for x in batches]
         pairs = [(Lane(forward, changed=False), Lane(forward, changed=True)) for forward in forwards]
         with self._noting_blocks():
             try:
@@ -88,6 +88,9 @@ class Passage:
                 for lane in (lane for pair in pairs for lane in pair):
                     lane.cancel()
         return batches, [(original.output, changed.output) for original, changed in pairs]
+
+    def _run(self, x: Any) -> Any:
+        return call(self.root, copied(x))
 
     # ---- before: one small batch -------------------------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ class Passage:
 
         watching = self._watching(SkipWatch(found))
         with running_modules(self.root) as running, watching as watch, watch, self._looking(look):
-            call(self.root, few)
+            self._run(few)
         covered = tuple(layer_types())
         self.last = next((one for one in reversed(running.ended) if isinstance(one, covered)), None)
         shared = Counter(map(id, watch.norms.values()))
@@ -164,7 +167,7 @@ class Passage:
         for x in batches:
             seen: list[tuple[Tensor, Tensor]] = []
             with self._looking(lambda one, *both, seen=seen: seen.append(both) if one is layer else None):
-                call(self.root, x)
+                self._run(x)
             yield from seen
 
     # ---- what layers do instead of their forward ---------------------------------------------------------------------
@@ -192,7 +195,8 @@ class Passage:
         block = self._blocks.get(layer)
         if block is None or block not in lane.inputs:
             return None
-        return skip_of(block, *lane.inputs[block], layer, self._watching)
+        args, kwargs = lane.inputs[block]
+        return skip_of(block, copied(args), copied(kwargs), layer, self._watching)
 
     @contextmanager
     def _watching(self, watch: SkipWatch) -> Iterator[SkipWatch]:
@@ -240,7 +244,7 @@ class Passage:
         def enter(block: nn.Module, args: Any, kwargs: Any) -> None:
             lane = current_lane()
             if lane is not None and self._watch is None:
-                lane.inputs[block] = (args, kwargs)
+                lane.inputs[block] = copied(args), copied(kwargs)
 
         def leave(block: nn.Module, args: Any, output: Any) -> None:
             lane = current_lane()

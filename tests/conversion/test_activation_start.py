@@ -725,3 +725,47 @@ def test_inputs_are_read_once() -> None:
     bnn.bayesianize_(same, "inducing", budget=0.5, activations=list(inputs(120, 40).split(60)))
     for one, other in zip(net.members, same.members, strict=True):
         torch.testing.assert_close(one[0].weight, other[0].weight)
+
+
+# ---- networks that write into their inputs ---------------------------------------------------------------------------
+
+
+class Overwriting(nn.Module):
+    """Changes its input in place, as in-place activations and normalisations do; so does its residual block."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(20, 20), nn.Linear(20, 20)
+
+        def forward(self, x: Tensor) -> Any:
+            x.mul_(0.5)
+            return x + self.b(F.relu(self.a(x)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.block, self.head = nn.Linear(12, 20), self.Block(), nn.Linear(20, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        x.sub_(3)
+        return self.head(self.block(self.stem(x)))
+
+
+class Careful(Overwriting):
+    """The same function, without."""
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.stem(x - 3) * 0.5
+        return self.head(h + self.block.b(F.relu(self.block.a(h))))
+
+
+def test_networks_may_write_into_their_inputs() -> None:
+    """Nothing is run twice on what a first run has changed, and the data stay as they were."""
+    x = inputs(300, 12) + 3
+    before = x.clone()
+    start, other = converted(Overwriting(), 4, x), converted(Careful(), 4, x)
+    assert torch.equal(x, before)
+    assert start.stem.energy_kept == pytest.approx(other.stem.energy_kept, abs=1e-5)
+    assert start.block.a.energy_kept == pytest.approx(other.block.a.energy_kept, abs=1e-5)
+    assert error(Careful(), start, x.clone()) < 1.05 * error(Careful(), other, x) + 1e-6
