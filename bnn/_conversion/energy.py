@@ -62,11 +62,13 @@ def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: 
 
 
 def looks_untrained(weight: Tensor) -> bool:
-    """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one.
+    """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one; or is 0.
 
     Uniform within +-1/sqrt(fan-in), with the root mean square of that, and training moves some of many weights beyond;
     normal with the sd sqrt(2 / fan-out) (ResNets), or sqrt(2 / fan-in), and a kurtosis of 3.
     """
+    if weight.is_meta or not bool(weight.any()):
+        return True
     w, n = weight.detach().double(), weight.numel()
     fan_in, fan_out = w[0].numel(), n // max(1, w.shape[1])
     rms, bound = float(w.square().mean().sqrt()), 1 / math.sqrt(max(1, fan_in))
