@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from bnn._conversion.activation_start import Wanted, fit_layers, statistics_names
-from bnn._conversion.budget import Layer, last_layers, left_to_budget, refuse_budget, settle
+from bnn._conversion.activation_start import fit_layers, inputs_for, measure_layers, statistics_names
+from bnn._conversion.budget import Layer, is_open, last_layers, left_to_budget, refuse_budget, settle
 from bnn._conversion.energy import note_energy_, warn_of_losses
+from bnn._conversion.layer_fit import Wanted
 from bnn._conversion.limits import check_real, checked_start, kind_of, why_not
 from bnn._conversion.methods import full_rank, layer_shape, method_of, unknown
 from bnn._conversion.selection import Choice, Inference, select
@@ -104,22 +105,22 @@ def convert_chosen_(
     plans, left = _plan(network, select(network, inference), options, reference)
     if not plans:
         raise ValueError(f"nothing converted; left alone: {'; '.join(left) or 'everything'}")
-    plans, dense, warned = _settled(network, plans)
-    left += dense
-    _check_memory(plans)
-    fits = None if activations is None else _to_fit(plans)
-    starts = _starts(network, plans, {}, keep) if fits is None else []
-    if left:  # before anything changes: where warnings are errors, this is one that leaves the network alone
-        warnings.warn(f"left deterministic: {'; '.join(left)}", UserWarning, stacklevel=3)
-    for message in warned:
-        warnings.warn(message, UserWarning, stacklevel=3)
-    if keep:
-        warn_of_temperature(network, "it is converted now", stacklevel=3)
-    with unchanged_on_error(network, [*reference, *([] if fits is None else statistics_names(network))]):
+    written = [] if activations is None else statistics_names(network)
+    with unchanged_on_error(network, [*reference, *written]):
         if reference:
             network.load_state_dict(reference, strict=False)
-        if fits is not None:
-            fitted = fit_layers(network, fits, activations)
+        inputs = None if activations is None else inputs_for(network, activations) if _to_fit(plans) else []
+        plans, dense, warned = _settled(network, plans, inputs)
+        _check_memory(plans)
+        starts = _starts(network, plans, {}, keep) if inputs is None else []
+        if left + dense:  # before anything is converted: where warnings are errors, this is one
+            warnings.warn(f"left deterministic: {'; '.join(left + dense)}", UserWarning, stacklevel=3)
+        for message in warned:
+            warnings.warn(message, UserWarning, stacklevel=3)
+        if keep:
+            warn_of_temperature(network, "it is converted now", stacklevel=3)
+        if inputs is not None:
+            fitted = fit_layers(network, _to_fit(plans), inputs)
             starts = _starts(network, plans, fitted.found)
             fitted.apply_statistics_()
             for doubt in fitted.doubts():
@@ -189,14 +190,12 @@ def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
 
 
 def _to_fit(plans: list[_Plan]) -> list[Wanted]:
-    """The layers that `activations=` is for: inducing ones that keep their weights."""
+    """The layers that `activations=` is for: inducing ones that keep their weights. Of open sizes the rank is 1."""
     fits = []
     for name, layer, target, options, weights, _ in plans:
         if issubclass(target, InducingBase) and isinstance(options, InducingOptions) and options.init == "weights":
-            kernel = target.settled(options, weights).kernel
-            size = given_sizes(options)
-            assert size is not None  # settled
-            fits.append(Wanted(name, layer, weights, min(size), kernel))
+            size = given_sizes(options) or (1, 1)
+            fits.append(Wanted(name, layer, weights, min(size), target.kernel_of(weights, options)))
     if not fits:
         found = sorted({plan.target.family for plan in plans})
         raise ValueError(
@@ -248,23 +247,29 @@ def _plan(
     return plans, left
 
 
-def _settled(network: nn.Module, plans: list[_Plan]) -> tuple[list[_Plan], list[str], list[str]]:
+def _settled(
+    network: nn.Module, plans: list[_Plan], inputs: list[Any] | None
+) -> tuple[list[_Plan], list[str], list[str]]:
     """The plans with all sizes chosen, those aside that stay dense; why they do, and warnings."""
-    last = last_layers(network.members if isinstance(network, Mixture) else [network])
-    layers = {
-        plan.layer: Layer(plan.name, plan.target, plan.weights, plan.options, plan.layer in last, plan.entry)
+    sized = {
+        plan.layer: Layer(plan.name, plan.target, plan.weights, plan.options, entry=plan.entry)
         for plan in plans
         if issubclass(plan.target, InducingBase) and isinstance(plan.options, InducingOptions)
     }
-    chosen, dense, warned = settle(list(layers.values()))
-    options = dict(zip(layers, chosen, strict=True))
-    kept = []
+    last = last_layers(network.members if isinstance(network, Mixture) else [network])
+    kept: dict[nn.Module, list[float]] = {}
+    if inputs is not None and any(map(is_open, sized.values())):
+        kept, last = measure_layers(network, _to_fit(plans), inputs)
+    layers = [one._replace(last=layer in last, kept=kept.get(layer)) for layer, one in sized.items()]
+    chosen, dense, warned = settle(layers)
+    options = dict(zip(sized, chosen, strict=True))
+    settled = []
     for plan in plans:
-        settled = options.get(plan.layer, plan.options)
-        if settled is not None:
+        own = options.get(plan.layer, plan.options)
+        if own is not None:
             with _naming(plan.name):
-                kept.append(plan._replace(options=plan.target.settled(settled, plan.weights)))
-    return kept, dense, warned
+                settled.append(plan._replace(options=plan.target.settled(own, plan.weights)))
+    return settled, dense, warned
 
 
 def _weights_to_keep(network: nn.Module, layer: nn.Module, reference: Mapping[str, Tensor]) -> Weights:

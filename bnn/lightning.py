@@ -110,13 +110,22 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         return loss * len(self.net.members) if isinstance(self.net, Ensemble) else loss
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """The optimiser of the schedule, with its rates for scales and u, and the rate of every epoch."""
+        """The optimiser of the schedule, with its rates for scales and u, and the rate of every step."""
         plan = self.schedule
         if plan.cosine:
             plan = replace(plan, epochs=_epochs(self.trainer.max_epochs))
         optimiser = plan.optimiser_of(self.elbo)
-        rate = torch.optim.lr_scheduler.LambdaLR(optimiser, plan.rate)
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": rate, "interval": "epoch"}}
+        rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: plan.rate(self._done(step)))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
+
+    def _done(self, step: int) -> float:
+        """How many epochs so many steps of the optimiser are; whole ones where nobody knows how long one is."""
+        if step == 0:
+            return 0.0
+        batches = self.trainer.num_training_batches
+        if not math.isfinite(batches):
+            return self.current_epoch
+        return step / math.ceil(batches / self.trainer.accumulate_grad_batches)
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import bnn
@@ -134,7 +136,7 @@ def test_sizes_lose_least_together() -> None:
     for d_out, d_in in ((9, 12), (15, 6), (20, 20)):
         W = torch.randn(d_out, d_in).double() @ torch.diag(torch.linspace(1, 0.05, d_in).double() ** 2)
         costs = [m * (d_out + d_in + 2) + 2 * m * m + 1 for m in range(1, 6)]
-        curves.append(Curve(10**6, costs, energy_by_rank(W)[:5]))
+        curves.append(Curve(10**6, costs, energy_by_rank(W)[:5], seen=True))
     for budget in (160, 250, 333):
         ranks = share(curves, budget)
 
@@ -148,6 +150,19 @@ def test_sizes_lose_least_together() -> None:
         assert cost(ranks) <= budget
         step = max(kept(best) - kept([m - (i == j) for j, m in enumerate(best)]) for i in range(3) if best[i] > 1)
         assert kept(ranks) >= kept(best) - step
+
+
+def test_by_the_weights_alone_every_layer_gets_most_of_an_equal_share() -> None:
+    """One layer of rank 1 and one with a flat spectrum: the first may not starve, however little it seems to need."""
+    net = mlp(80, 80, 80, 4)
+    with torch.no_grad():
+        net[0].weight.copy_(torch.outer(torch.randn(80), torch.randn(80)) / 9)
+    plain = [count([layer]) for layer in covered(net)]
+    converted(net, "inducing", budget=0.5)
+    first, second, last = (count([layer]) for layer in covered(net))
+    fair = (0.5 * sum(plain) - last) / sum(plain[:2])
+    step = 80 + 80 + 4 * 20 + 8
+    assert 0.9 * fair * plain[0] - step < first < second
 
 
 def test_the_same_net_gets_the_same_sizes() -> None:
@@ -190,7 +205,8 @@ def test_if_nothing_pays_the_last_layer_alone_is_converted() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             bnn.bayesianize_(net, "inducing", budget=0.5)
-        assert any("the last one alone is converted" in str(one.message) for one in caught)
+        said = [str(one.message) for one in caught]
+        assert any("the last one alone is converted" in one and "above budget=0.5" in one for one in said)
         assert [type(layer).__name__ for layer in covered(net)][-1] == "InducingLinear"
         assert all(type(layer) is nn.Linear for layer in covered(net)[:-1])
 
@@ -395,3 +411,102 @@ def test_a_summary_of_plain_tied_and_global_networks() -> None:
     bnn.register_global_inducing_weights_(net, 2, 2)
     total = bnn.summary(net).totals["network"]
     assert (total.before, total.after) == (before, bnn.parameter_count(net))
+
+
+def test_a_layer_that_hardly_moved_is_named_beside_trained_ones() -> None:
+    """Few weights may look random after training: where one layer does not, all that lose are named."""
+    net = mlp(64, 60, 60, 4)
+    with torch.no_grad():
+        net[0].weight.mul_(1.7)
+    with pytest.warns(EnergyWarning, match=r"2 layers keep .*: 0 \d+%; 2 \d+%"):
+        bnn.bayesianize_(net, "inducing", budget=0.4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EnergyWarning)
+        bnn.bayesianize_(mlp(64, 60, 60, 4), "inducing", budget=0.4)
+
+
+# ---- awkward networks ------------------------------------------------------------------------------------------------
+
+
+def a_layer(kind: str, c: int, d: int, bias: bool) -> nn.Module:
+    if kind == "Linear":
+        return nn.Linear(c, d, bias=bias)
+    if kind == "depthwise":
+        return nn.Conv2d(c, c * max(1, d // c), 3, groups=c, bias=bias)
+    size = {"Conv1d": 5, "Conv2d": 3, "Conv3d": 2, "pointwise": 1}[kind]
+    return getattr(nn, "Conv2d" if kind == "pointwise" else kind)(c, d, size, bias=bias)
+
+
+shapes = st.tuples(
+    st.sampled_from(["Linear", "depthwise", "pointwise", "Conv1d", "Conv2d", "Conv3d"]),
+    st.integers(1, 24),
+    st.integers(1, 40),
+    st.booleans(),
+)
+budgets = st.one_of(st.floats(0.02, 1.0), st.integers(1, 20000))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(shapes, min_size=1, max_size=5), budgets, st.sampled_from(list(KINDS)), st.sampled_from("nft"))
+def test_the_contract_on_any_layers(found: list[Any], budget: Any, kind: str, extra: str) -> None:
+    """Within the budget and no room left, or an error with the least possible, or the last alone with a warning.
+
+    With a frozen first layer ("f"), or one that is tied ("t").
+    """
+    net = nn.ModuleList(a_layer(*one) for one in found)
+    if extra == "f":
+        net[0].requires_grad_(False)
+    if extra == "t":
+        net.insert(0, net[0])
+    layers = covered(net)
+    plain, kinds = [count([layer]) for layer in layers], [type(layer) for layer in layers]
+    limit = budget if isinstance(budget, int) else budget * sum(plain)
+    refused = ""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            bnn.bayesianize_(net, "inducing", budget=budget, **KINDS[kind])
+        except ValueError as error:
+            refused = str(error)
+    if refused:
+        assert [type(layer) for layer in layers] == kinds
+        least = re.search(r"budget=(\d+)(?: or [\d.]+)? is the least possible", refused)
+        assert least is not None, refused
+        assert int(least[1]) > limit
+        assert converted(net, "inducing", budget=int(least[1]), **KINDS[kind])
+        assert count(layers) == int(least[1])
+        return
+    said = " ".join(str(one.message) for one in caught)
+    *others, last = layers
+    assert isinstance(last, InducingBase)
+    assert len(last.z_row) == len(last.z_col) == min(last.z_row.shape[1], last.z_col.shape[1])
+    if not any(isinstance(layer, InducingBase) for layer in others):
+        assert "the last one alone is converted" in said
+        return
+    spent = count(layers)
+    assert spent <= limit
+    for i, layer in enumerate(others):
+        if isinstance(layer, InducingBase):
+            m = len(layer.z_row)
+            assert count([layer]) == at(layer, m) <= plain[i]
+            rank, grown = min(layer.z_row.shape[1], layer.z_col.shape[1]), at(layer, m + 1)
+            assert m == rank or grown > plain[i] or spent - at(layer, m) + grown > limit
+        else:
+            assert f"{net_name(net, layer)} ({type(layer).__name__}): even a U of 1 x 1" in said
+
+
+def net_name(net: nn.Module, layer: nn.Module) -> str:
+    return next(name for name, module in net.named_modules() if module is layer)
+
+
+def test_entries_of_a_dict_share_their_own_budget_only() -> None:
+    """A container's entry is for all its layers together; sizes of some count there; others have the common one."""
+    net = nn.ModuleDict({"body": mlp(40, 60, 60, 50), "neck": mlp(50, 70, 60), "head": nn.Linear(60, 5)})
+    groups = {name: count(covered(net[name])) for name in net}
+    body = {"inference": "inducing", "budget": 0.3}
+    sized = {"inference": "inducing", "inducing_rows": 5, "inducing_cols": 4}
+    assert converted(net, {"body": body, "neck": "inducing", "neck.2": sized, "head": "inducing"}, budget=0.5)
+    assert 0.27 * groups["body"] < count(covered(net["body"])) <= 0.3 * groups["body"]
+    rest = groups["neck"] + groups["head"]
+    assert 0.45 * rest < count(covered(net["neck"])) + count(covered(net["head"])) <= 0.5 * rest
+    assert (len(net["neck"][2].z_row), len(net["neck"][2].z_col)) == (5, 4)

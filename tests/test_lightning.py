@@ -172,6 +172,20 @@ def test_cosine_ends_with_the_trainer() -> None:
     assert rates == pytest.approx([0.1 * 0.5 * (1 + np.cos(np.pi * epoch / 4)) for epoch in range(4)])
 
 
+@pytest.mark.parametrize("together", [1, 2])
+def test_rates_change_with_every_step(together: int) -> None:
+    """Also where several batches make a step, and within an epoch: short runs decay."""
+    data, rates = toy(), []
+    module = BayesianModule(network(), len(data), cosine=True, lr=0.1, scale_rate=None)
+    watch = pl.callbacks.LambdaCallback(
+        on_before_optimizer_step=lambda trainer, module, optimiser: rates.append(optimiser.param_groups[0]["lr"])
+    )
+    fitting = trainer(callbacks=[watch], accumulate_grad_batches=together)
+    fitting.fit(module, DataLoader(data, batch_size=5))
+    steps = 8 // together
+    assert rates == pytest.approx([0.05 * (1 + np.cos(np.pi * step / steps)) for step in range(steps)])
+
+
 def test_processes_seeded_alike_draw_different_noise() -> None:
     noise = []
     for rank in range(2):

@@ -41,6 +41,15 @@ def number_of(x: Any) -> int:
     return number_of_inputs(x) or 1
 
 
+def copied(x: Any) -> Any:
+    """The same inputs in tensors of their own, for a network that may change them in place."""
+    if isinstance(x, Tensor):
+        return x.clone()
+    if isinstance(x, tuple | list) and not hasattr(x, "_fields"):
+        return type(x)(map(copied, x))
+    return {name: copied(value) for name, value in x.items()} if isinstance(x, dict) else x
+
+
 def _batches(data: Any, most: int) -> Iterator[Any]:
     from bnn.data.dataset import Data, Part
     from bnn.data.forms import FORMS, as_tensor, inputs_and_targets, is_pair, taken

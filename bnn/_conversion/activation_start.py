@@ -17,24 +17,14 @@ from bnn._common.progress import progress_of
 from bnn._common.text import listed
 from bnn._conversion.activation_inputs import INPUTS, first_inputs
 from bnn._conversion.batchnorm_choice import better_statistics
+from bnn._conversion.layer_fit import Fit, Wanted, fit, joined, truncated
 from bnn._conversion.layer_rows import Sums
 from bnn._conversion.passage import LARGEST, Change, Passage, Shown
 from bnn._engine.members import Mixture
 from bnn._engine.noise import unwrapped
-from bnn.functional.kernels import from_matrix, to_matrix
-from bnn.functional.low_rank import LowRank, centred, energy_by_rank, low_rank
-from bnn.functional.projection import truncated_svd
+from bnn.functional.kernels import from_matrix
+from bnn.functional.low_rank import LowRank, energy_by_rank
 from bnn.nn.base import Weights
-
-
-class Wanted(NamedTuple):
-    """A layer to fit."""
-
-    name: str
-    layer: nn.Module
-    weights: Weights
-    rank: int
-    kernel: str  # which matrix has that rank
 
 
 class Fitted(NamedTuple):
@@ -59,8 +49,17 @@ class Fitted(NamedTuple):
         return [one for one, names in zip(said, (self.never, self.large), strict=True) if names]
 
 
-def fit_layers(network: nn.Module, wanted: list[Wanted], data: Any) -> Fitted:
-    """Fits layers to what they compute on `data`, and leaves the network as it was.
+def inputs_for(network: nn.Module, data: Any) -> list[Any]:
+    """The batches of `data` that layers are fitted to, on the network's device; read once, as data may be a stream."""
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    batches = list(first_inputs(data, INPUTS, device))
+    if not batches:
+        raise ValueError("activations= holds no inputs, so there is nothing to fit the layers to")
+    return batches
+
+
+def fit_layers(network: nn.Module, wanted: list[Wanted], batches: list[Any]) -> Fitted:
+    """Fits layers to what they compute on `batches`, and leaves the network as it was.
 
     Where BatchNorm takes nothing but the output of a layer without a bias, its running mean serves as one.
     Memory: the second moments of one layer at a time, P^2 float64 per group for rows of P entries and about four times
@@ -71,9 +70,11 @@ def fit_layers(network: nn.Module, wanted: list[Wanted], data: Any) -> Fitted:
 
     def change(layer: nn.Module, shown: Shown) -> Weights:
         one = by_layer[layer]
-        if shown.sums is None:
+        if shown.halves is None:
             result.large.append(one.name)
-        found, shift = (_truncated(one), None) if shown.sums is None else _fit(one, shown.sums, shown.norm)
+            found, shift = Fit(truncated(one), None)
+        else:
+            found, shift = fit(one, shown.halves, shown.norm is not None)
         result.found[layer] = found
         weight, bias = from_matrix(found.W, one.weights.weight.shape, one.weights.bias is not None, one.kernel)
         bias = shift if bias is None else bias
@@ -82,64 +83,54 @@ def fit_layers(network: nn.Module, wanted: list[Wanted], data: Any) -> Fitted:
     def end(passage: Passage, batches: list[Any], outputs: list[tuple[Any, Any]]) -> None:
         result.statistics.extend(_statistics(passage, batches, outputs))
 
-    _show(network, by_layer, data, change, "fitting", end)
+    _show(network, by_layer, batches, change, "fitting", end)
     result.never.extend(one.name for one in wanted if one.layer not in result.found)
     return result
 
 
-def output_energies(network: nn.Module, wanted: list[Wanted], data: Any) -> dict[nn.Module, Tensor]:
-    """What every rank of a layer adds to the energy of its outputs on `data` (`energy_by_rank`), by layer.
+class Measured(NamedTuple):
+    """What the original network tells about its layers."""
 
-    All layers keep their weights; those that do not run, or have too many inputs, are left out.
+    kept: dict[nn.Module, list[float]]  # the fraction of the outputs' variance that rank 1, 2, ... keeps, by layer
+    last: set[nn.Module]  # the layer of every network that runs last
+
+
+def measure_layers(network: nn.Module, wanted: list[Wanted], batches: list[Any]) -> Measured:
+    """How much of its outputs' variance on `batches` every rank of a layer keeps; layers that do not run are left out.
+
+    All layers keep their weights. A constant output, which a bias or BatchNorm can give, takes no rank here. What few
+    rows do not show counts by the weights alone: S + P / (4 rows) mean(diag S) I, for rows of P entries.
     """
-    energies: dict[nn.Module, Tensor] = {}
+    measured = Measured({}, set())
     by_layer = {one.layer: one for one in wanted}
 
     def change(layer: nn.Module, shown: Shown) -> Weights:
         one = by_layer[layer]
-        if shown.sums is not None:
-            energies[layer] = energy_by_rank(*one.weights, shown.sums.moments().S, one.kernel)
+        if shown.halves is not None:
+            gains = energy_by_rank(*one.weights, _variances(joined(one, shown.halves)), one.kernel)
+            energy = gains.clamp(min=0).cumsum(0)
+            measured.kept[layer] = (energy / energy[-1]).tolist() if energy[-1] > 0 else [1.0] * len(energy)
         return one.weights
 
-    _show(network, by_layer, data, change, "measuring")
-    return energies
+    def end(passage: Passage, batches: list[Any], outputs: list[tuple[Any, Any]]) -> None:
+        measured.last.update([] if passage.last is None else [passage.last])
+
+    _show(network, by_layer, batches, change, "measuring", end)
+    return measured
+
+
+def _variances(sums: Sums) -> Tensor:
+    """E[x x^T] - E[x] E[x]^T (groups, P, P), with a ridge that stands for what few rows do not show."""
+    x, P = sums.means()[0], sums.S.shape[-1]
+    S = sums.moments().S - x[:, :, None] * x[:, None]
+    ridge = P / (4 * max(sums.rows, 1)) * S.diagonal(dim1=-2, dim2=-1).mean()
+    return S + ridge * torch.eye(P, dtype=S.dtype, device=S.device)
 
 
 def statistics_names(network: nn.Module) -> list[str]:
     """The names of the buffers that `Fitted.apply_statistics_` may write."""
     norms = [(name, m) for name, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     return [f"{name}.{part}" if name else part for name, norm in norms for part, _ in norm.named_buffers(recurse=False)]
-
-
-# ---- one layer -------------------------------------------------------------------------------------------------------
-
-
-def _fit(one: Wanted, sums: Sums, norm: Tensor | None) -> tuple[LowRank, Tensor | None]:
-    """The weights of limited rank, and a bias (c_out,) where BatchNorm can take one."""
-    moments = sums.moments()
-    if not bool(torch.isfinite(moments.S).all() and torch.isfinite(moments.K).all()):
-        raise ValueError(
-            f"layer {one.name!r} saw or gave NaN or inf on the inputs of activations=: look for them in these inputs, "
-            "and in what the network makes of them"
-        )
-    weight, bias = one.weights.weight.double(), None if one.weights.bias is None else one.weights.bias.double()
-    if norm is None or bias is not None:
-        return low_rank(weight, bias, moments, one.rank, one.kernel), None
-    x, y = sums.means()
-    around = centred(moments, x, y)
-    found = low_rank(weight, None, around, one.rank, one.kernel)
-    W = from_matrix(found.W, weight.shape, False, one.kernel)[0].flatten(1).unflatten(0, (len(x), -1))
-    shift = (y - (W @ x[..., None]).squeeze(-1)).flatten()
-    kept = 1 - (1 - found.kept) * around.energy / moments.energy if moments.energy > 0 else 1.0
-    return found._replace(kept=kept), shift
-
-
-def _truncated(one: Wanted) -> LowRank:
-    """Plain truncation, and how much of the weights' energy it keeps."""
-    W = to_matrix(*one.weights, one.kernel)
-    U, singular, V = truncated_svd(W, min(one.rank, *W.shape))
-    energy = float(W.double().square().sum())
-    return LowRank((U * singular) @ V, float(singular.square().sum()) / energy if energy > 0 else 1.0)
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------
@@ -149,14 +140,13 @@ End = Callable[[Passage, list[Any], list[tuple[Any, Any]]], None]
 
 
 def _show(
-    network: nn.Module, wanted: dict[nn.Module, Wanted], data: Any, change: Change, what: str, end: End | None = None
+    network: nn.Module, wanted: dict[nn.Module, Wanted], batches: list[Any], change: Change, what: str, end: End
 ) -> None:
-    """Shows the layers of a network, or of every member of an ensemble, on `data`; with a bar on terminals.
+    """Shows the layers of a network, or of every member of an ensemble, on `batches`; with a bar on terminals.
 
     Args:
-        end: called with each passage, before it is over, with its batches and outputs.
+        end: called with each passage, before it is over, with the batches it used and its outputs.
     """
-    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     roots = list(network.members) if isinstance(network, Mixture) else [unwrapped(network)]
     with _evaluating(network), progress_of(None, len(wanted), f"{what} layers", "layers", transient=True) as advance:
 
@@ -170,9 +160,7 @@ def _show(
             own = {layer: one.weights for layer, one in wanted.items() if layer in inside}
             if own:
                 with Passage(root, own, advancing) as passage:
-                    batches, outputs = passage.run(first_inputs(data, INPUTS, device))
-                    if end is not None:
-                        end(passage, batches, outputs)
+                    end(passage, *passage.run(iter(batches)))
 
 
 @contextmanager

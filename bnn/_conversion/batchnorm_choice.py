@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bnn._conversion.activation_inputs import copied
 from bnn._engine.fold import call
 from bnn._engine.inputs import number_of_inputs
 
@@ -17,36 +18,45 @@ Statistics = list[tuple[Tensor, Tensor]]  # buffers, and values for them
 def better_statistics(network: nn.Module, batches: list[Any], outputs: list[tuple[Any, Any]]) -> Statistics:
     """Running statistics estimated on `batches`, where they bring the outputs closer to the original ones; else [].
 
+    Whether they do is seen on every other batch, with statistics of those between: a single batch tells nothing.
+
     Args:
         network: in evaluation mode, with the weights it is converted to; it is left as it was.
         outputs: for each batch, of the original network and of this one.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.running_mean is not None]
-    whole = [x for x in batches if (number_of_inputs(x) or 1) > 1]  # BatchNorm needs two
-    if not norms or not whole:
+    whole = [i for i, x in enumerate(batches) if (number_of_inputs(x) or 1) > 1]  # BatchNorm needs two
+    if not norms or len(whole) < 2:
         return []
-    before = sum(_distance(one, other) for one, other in outputs)
-    with _estimating(norms) as buffers:
-        for x in whole:
-            call(network, x)
-        for norm in norms:
-            norm.eval()
-        after = sum(_distance(one, call(network, x)) for (one, _), x in zip(outputs, batches, strict=True))
-        found = [(buffer, buffer.clone()) for buffer in buffers]
-    return found if after < before else []
+    shown, held = whole[::2], whole[1::2]
+    try:
+        with _estimated(network, norms, [batches[i] for i in shown]):
+            after = sum(_distance(outputs[i][0], call(network, copied(batches[i]))) for i in held)
+    except ValueError:  # a norm that sees one value per channel cannot estimate a variance
+        return []
+    if not after < sum(_distance(*outputs[i]) for i in held):
+        return []
+    with _estimated(network, norms, [batches[i] for i in whole]) as buffers:
+        return [(buffer, buffer.clone()) for buffer in buffers]
 
 
 @contextmanager
-def _estimating(norms: list[nn.modules.batchnorm._BatchNorm]) -> Iterator[list[Tensor]]:
-    """`norms` in train mode, averaging from the start; afterwards they are as they were. Gives means and variances."""
+def _estimated(
+    network: nn.Module, norms: list[nn.modules.batchnorm._BatchNorm], batches: list[Any]
+) -> Iterator[list[Tensor]]:
+    """`norms` with the statistics of `batches`; afterwards they are as they were. Gives means and variances."""
     held = [(norm, norm.momentum, norm.training) for norm in norms]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.train()
-        norm.momentum = None  # the average over all batches
     try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.train()
+            norm.momentum = None  # the average over all batches
+        for x in batches:
+            call(network, copied(x))
+        for norm in norms:
+            norm.eval()
         yield [b for norm in norms for b in (norm.running_mean, norm.running_var) if b is not None]
     finally:
         for norm, momentum, training in held:

@@ -1,9 +1,11 @@
-"""Sizes of U from a budget of parameters: those within it that lose least of the weights of all layers together.
+"""Sizes of U from a budget of parameters: those within it that lose least in all layers together.
 
-Layer l with the inducing size M takes c_l(M) parameters and keeps the fraction e_l(M) of the energy of its weights.
-What a network passes on is a product over its layers, so the sizes maximise sum_l log e_l(M_l) under
-sum_l c_l(M_l) <= budget. Gains fall and costs rise with M, so that taking the step with the most gain per parameter
-first is optimal up to the last steps. M_out = M_in = M: the mean of W has the rank min(M_out, M_in), more is no use.
+Layer l with the size M takes c_l(M) parameters and keeps the fraction e_l(M) of the variance of its outputs, or
+of the energy of its weights where no inputs are at hand. What a network passes on is a product over its layers, so the
+sizes maximise sum_l log e_l(M_l) under sum_l c_l(M_l) <= budget. Gains fall and costs rise with M, so that taking the
+step with the most gain per parameter first is optimal up to the last steps. Weights tell less than outputs: by them
+alone a layer may lose what matters most, so that each first gets `FAIR` of an equal share.
+M_out = M_in = M: the mean of W has the rank min(M_out, M_in), more is no use.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from bnn.functional.projection import singular_values
 from bnn.nn.base import PAIRINGS, Weights, layer_types
 from bnn.nn.families.inducing import HALF, InducingBase, InducingOptions, given_sizes
 
+FAIR = 0.9  # of the same fraction for all layers; by the weights alone, more or less of it lost accuracy
 FLOOR = 1e-3  # of the energy kept, so that its logarithm is finite
 
 
@@ -35,7 +38,7 @@ class Layer(NamedTuple):
     options: InducingOptions  # with sizes, if they are given
     last: bool = False  # of its network: it keeps full rank
     entry: int = 0  # which entry of an inference dict gave its budget; 0: all layers share one
-    kept: Sequence[float] | None = None  # of the outputs' energy at rank 1, 2, ..., where inputs are at hand to tell
+    kept: Sequence[float] | None = None  # of the outputs' variance at rank 1, 2, ..., where inputs are at hand to tell
 
     @property
     def plain(self) -> int:
@@ -50,6 +53,7 @@ class Curve(NamedTuple):
     plain: int
     costs: list[int]
     kept: list[float]  # fraction of the energy
+    seen: bool = False  # that of the outputs
 
 
 class Sizes(NamedTuple):
@@ -100,9 +104,9 @@ def within_budget(layers: Sequence[Layer], budget: float | int | None) -> Sizes:
     fixed = sum(_fixed_cost(layer, curves.get(i)) for i, layer in enumerate(layers))
     paying = {i: curve for i, curve in curves.items() if curve.costs}
     if not paying and all(map(is_open, layers)):
-        return _last_alone(layers)
+        return _last_alone(layers, budget)
     given = HALF if budget is None else budget
-    limit = given if isinstance(given, int) else math.floor(given * plain)
+    limit = limit_of(given, plain)
     least = fixed + sum(curve.costs[0] for curve in paying.values())
     warnings = []
     if least > limit:
@@ -123,31 +127,40 @@ def within_budget(layers: Sequence[Layer], budget: float | int | None) -> Sizes:
     return Sizes(options, left, warnings)
 
 
+def limit_of(budget: float | int, plain: int) -> int:
+    """How many parameters a budget is."""
+    return budget if isinstance(budget, int) else math.floor(budget * plain)
+
+
 def share(curves: Sequence[Curve], budget: int) -> list[int]:
     """M of every layer: as much as possible of sum log(kept) for at most `budget` parameters together.
 
     Steps with the most gain per parameter come first, and ties go to the layer that has least of its plain parameters;
-    a step that does not fit is left out for good. In the end no M could grow by one within the budget.
+    before them those with which a layer whose outputs are not known gets `FAIR` of an equal share. A step that does not
+    fit is left out for good. In the end no M could grow by one within the budget.
     """
     ranks = [1] * len(curves)
+    fair = FAIR * budget / max(1, sum(curve.plain for curve in curves))
     rest = budget - sum(curve.costs[0] for curve in curves)
-    steps = [_step(curve, i, 1) for i, curve in enumerate(curves) if len(curve.costs) > 1]
+    steps = [_step(curve, i, 1, fair) for i, curve in enumerate(curves) if len(curve.costs) > 1]
     heapq.heapify(steps)
     while steps:
-        _, _, i, cost = heapq.heappop(steps)
+        *_, i, cost = heapq.heappop(steps)
         if cost > rest:
             continue
         rest, ranks[i] = rest - cost, ranks[i] + 1
         if ranks[i] < len(curves[i].costs):
-            heapq.heappush(steps, _step(curves[i], i, ranks[i]))
+            heapq.heappush(steps, _step(curves[i], i, ranks[i], fair))
     return ranks
 
 
-def _step(curve: Curve, i: int, m: int) -> tuple[float, float, int, int]:
+def _step(curve: Curve, i: int, m: int, fair: float) -> tuple[bool, float, float, int, int]:
     """The step of layer i from M = m to m + 1, as a heap sorts it: the best first."""
-    cost = curve.costs[m] - curve.costs[m - 1]
+    cost, share = curve.costs[m] - curve.costs[m - 1], curve.costs[m - 1] / curve.plain
+    if not curve.seen and curve.costs[m] <= fair * curve.plain:
+        return False, share, share, i, cost
     before, after = (max(kept, FLOOR) for kept in curve.kept[m - 1 : m + 1])
-    return -math.log(after / before) / cost, curve.costs[m - 1] / curve.plain, i, cost
+    return True, -math.log(after / before) / cost, share, i, cost
 
 
 # ---- one layer -------------------------------------------------------------------------------------------------------
@@ -180,7 +193,7 @@ def curve_of(layer: Layer) -> Curve:
     if not costs:
         return Curve(layer.plain, [], [])
     if layer.kept is not None:
-        return Curve(layer.plain, costs, list(layer.kept[: len(costs)]))
+        return Curve(layer.plain, costs, list(layer.kept[: len(costs)]), seen=True)
     if layer.options.init == "paper" or W.is_meta:
         return Curve(layer.plain, costs, energy_by_shape(W.shape)[: len(costs)])
     if not bool(torch.isfinite(W).all()):
@@ -246,7 +259,7 @@ def _fixed_cost(layer: Layer, curve: Curve | None) -> int:
     return layer.target.parameters_for(layer.weights, layer.options, rows, cols)
 
 
-def _last_alone(layers: Sequence[Layer]) -> Sizes:
+def _last_alone(layers: Sequence[Layer], budget: float | int | None) -> Sizes:
     """Where no layer but the last could have fewer parameters: the last alone is converted."""
     chosen = [i for i, layer in enumerate(layers) if layer.last] or [len(layers) - 1]
     options = [sized(layer.options, full_rank(layer)) if i in chosen else None for i, layer in enumerate(layers)]
@@ -257,6 +270,9 @@ def _last_alone(layers: Sequence[Layer]) -> Sizes:
         "no layer is large enough to have fewer parameters with inducing weights, so that the last one alone is "
         f"converted, {names}, at full rank: {cost:,} parameters instead of {plain:,}"
     )
+    total = sum(layer.plain for layer in layers)
+    if budget is not None and cost + total - plain > limit_of(budget, total):
+        said += f", which is above budget={budget!r}; inducing_rows and inducing_cols would make it smaller"
     return Sizes(list(options), left, [said])
 
 

@@ -40,14 +40,15 @@ def note_energy_(layer: nn.Module, weights: Weights) -> None:
 def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: int) -> None:
     """Warns, once, of layers that keep little of their energy: names the worst, and what to do.
 
-    Not of weights that are still a random start: there is nothing to lose in them.
+    Not of a network whose weights are all a random start still: there is nothing to lose in them. A few weights, or
+    some that training hardly moved, may look like one, so that a single layer that does not speaks for all.
     """
     little: dict[str, float] = {}
-    for name, (layer, weights) in layers.items():
+    for name, (layer, _) in layers.items():
         kept = layer.energy_kept if isinstance(layer, InducingBase) else None
-        if kept is not None and kept < LITTLE and not looks_untrained(weights.weight):
+        if kept is not None and kept < LITTLE:
             little[name] = kept
-    if not little:
+    if not little or all(looks_untrained(weights.weight) for _, weights in layers.values()):
         return
     worst = sorted(little, key=lambda name: little[name])
     shown = listed(f"{name or 'the network'} {little[name]:.0%}" for name in worst)
@@ -61,11 +62,13 @@ def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: 
 
 
 def looks_untrained(weight: Tensor) -> bool:
-    """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one.
+    """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one; or is 0.
 
     Uniform within +-1/sqrt(fan-in), with the root mean square of that, and training moves some of many weights beyond;
     normal with the sd sqrt(2 / fan-out) (ResNets), or sqrt(2 / fan-in), and a kurtosis of 3.
     """
+    if weight.is_meta or not bool(weight.any()):
+        return True
     w, n = weight.detach().double(), weight.numel()
     fan_in, fan_out = w[0].numel(), n // max(1, w.shape[1])
     rms, bound = float(w.square().mean().sqrt()), 1 / math.sqrt(max(1, fan_in))

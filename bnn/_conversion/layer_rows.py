@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,38 +31,36 @@ class Sums:
         self.x, self.y = self.S[:, 0] * 0, self.K[..., 0] * 0  # sums of x (groups, P) and y (groups, c_out / groups)
         self.energy, self.rows = 0.0, 0
 
-    def add(self, x: Tensor, y: Tensor | None) -> None:
-        """Adds a batch of inputs of the layer, and of targets in the shape of its outputs, where there are any."""
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Adds a batch of inputs of the layer, and of targets in the shape of its outputs."""
         if isinstance(self.layer, nn.Linear):
-            self._add(x.reshape(1, -1, x.shape[-1]), None if y is None else y.reshape(1, -1, y.shape[-1]))
+            self._add(x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1]))
             return
         if x.ndim == len(self.layer.kernel_size) + 1:  # type: ignore[arg-type]
-            x, y = x[None], None if y is None else y[None]
+            x, y = x[None], y[None]
         size = max(1, BYTES // max(1, _patch_bytes(self.layer, x)))
-        targets = [None] * len(x) if y is None else y.split(size)
-        for part, target in zip(x.split(size), targets, strict=False):
-            rows = _patches(self.layer, part).flatten(0, 1).unflatten(-1, (self.groups, -1)).transpose(0, 1)
-            if target is not None:
-                target = target.flatten(2).mT.flatten(0, 1).unflatten(-1, (self.groups, -1)).transpose(0, 1)
-            self._add(rows, target)
+        for part, target in zip(x.split(size), y.split(size), strict=True):
+            rows = _patches(self.layer, part).flatten(0, 1)
+            self._add(*(each.unflatten(-1, (self.groups, -1)).transpose(0, 1) for each in (rows, _rows(target))))
 
-    def _add(self, x: Tensor, y: Tensor | None) -> None:
+    def _add(self, x: Tensor, y: Tensor) -> None:
         """Rows (groups, n, P) and targets (groups, n, c_out / groups)."""
         # With fewer rows than entries S has no full rank, and rounding errors of float32 would make it indefinite.
         x = x.double() if x.shape[1] < FEW * x.shape[2] else at_least_float32(x)
-        x = F.pad(x, (0, 1), value=1.0) if self.bias else x
+        x, y = F.pad(x, (0, 1), value=1.0) if self.bias else x, y.to(x)
         self.rows += x.shape[1]
         self.S += x.mT @ x
+        self.K += y.mT @ x
         self.x += x.sum(1)
-        if y is not None:
-            y = y.to(x)
-            self.K += y.mT @ x
-            self.y += y.sum(1)
-            self.energy += float(y.double().square().sum())
+        self.y += y.sum(1)
+        self.energy += float(y.double().square().sum())
 
-    def inputs(self) -> Tensor:
-        """E[x x^T] (groups, P, P)."""
-        return self.S / max(self.rows, 1)
+    def plus(self, other: Sums) -> Sums:
+        """The sums over the rows of both."""
+        total = copy.copy(self)
+        for name in ("S", "K", "x", "y", "energy", "rows"):
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
 
     def moments(self) -> Moments:
         """All of them, as means over the rows."""
@@ -71,6 +71,25 @@ class Sums:
         """E[x] (groups, P) and E[y] (groups, c_out / groups)."""
         n = max(self.rows, 1)
         return self.x / n, self.y / n
+
+
+def in_halves(layer: nn.Module, weights: Weights, pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Sums, Sums]:
+    """The sums over every other input of each batch (x, y), and over those between."""
+    halves = Sums(layer, weights), Sums(layer, weights)
+    single = 1 if isinstance(layer, nn.Linear) else len(layer.kernel_size) + 1  # type: ignore[arg-type]
+    for x, y in pairs:
+        if x.ndim == single:  # one input, not in a batch
+            halves[0].add(x, y)
+            continue
+        for i, half in enumerate(halves):
+            if len(x) > i:
+                half.add(x[i::2], y[i::2])
+    return halves
+
+
+def _rows(y: Tensor) -> Tensor:
+    """Outputs (N, channels, *space) as (N p, channels)."""
+    return y.flatten(2).mT.flatten(0, 1)
 
 
 def _patches(layer: Any, x: Tensor) -> Tensor:

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnn._conversion.activation_inputs import number_of
+from bnn._conversion.activation_inputs import copied, number_of
 from bnn._conversion.lanes import Lane, current_lane
-from bnn._conversion.layer_rows import Sums
-from bnn._conversion.skips import Skip, SkipWatch, module_stack, repaired, skip_of
+from bnn._conversion.layer_rows import Sums, in_halves
+from bnn._conversion.skips import Skip, SkipWatch, repaired, running_modules, skip_of
 from bnn._engine.fold import call
 from bnn._engine.inputs import batches_of
-from bnn.nn.base import BayesianLayer, Weights
+from bnn.nn.base import BayesianLayer, Weights, layer_types
 
 BYTES = 2**31  # of activations held at a time; where the inputs would take more, fewer are used
 LARGEST = 8192  # entries of a row: second moments of more take over half a gigabyte, to solve several times that
@@ -31,7 +31,7 @@ LARGEST = 8192  # entries of a row: second moments of more take over half a giga
 class Shown(NamedTuple):
     """What a layer saw and gave."""
 
-    sums: Sums | None  # None for a layer with too many inputs
+    halves: tuple[Sums, Sums] | None  # of the inputs; None for a layer with too many entries
     norm: Tensor | None  # the running mean of a BatchNorm that takes nothing but the output of this layer, once
 
 
@@ -52,6 +52,7 @@ class Passage:
         self.changed: dict[nn.Module, Weights] = {}
         self.settled: set[nn.Module] = set()  # layers at which nobody stops any more
         self.calls: Counter[nn.Module] = Counter()  # in one forward; in the order of the first ones
+        self.last: nn.Module | None = None  # the layer that runs last, of all that can be converted
         self.norms: dict[nn.Module, Tensor] = {}  # see `Shown.norm`
         self._size = 1  # bytes of activations per input
         self._blocks: dict[nn.Module, nn.Module] = {}  # residual ones, by the layer whose output meets the skip
@@ -75,12 +76,10 @@ class Passage:
         Returns:
             The batches that were used, and for each the output of the original network and of the changed one.
         """
-        first = next(inputs, None)
-        if first is None:
-            raise ValueError("activations= holds no inputs, so there is nothing to fit the layers to")
+        first = next(inputs)
         self._explore(first)
         batches = self._as_many_as_fit(first, inputs)
-        forwards = [functools.partial(call, self.root, x) for x in batches]
+        forwards = [functools.partial(self._run, x) for x in batches]
         pairs = [(Lane(forward, changed=False), Lane(forward, changed=True)) for forward in forwards]
         with self._noting_blocks():
             try:
@@ -90,6 +89,9 @@ class Passage:
                     lane.cancel()
         return batches, [(original.output, changed.output) for original, changed in pairs]
 
+    def _run(self, x: Any) -> Any:
+        return call(self.root, copied(x))
+
     # ---- before: one small batch -------------------------------------------------------------------------------------
 
     def _explore(self, x: Any) -> None:
@@ -97,7 +99,7 @@ class Passage:
         few = batches_of(x, 2)[0] if number_of(x) > 2 else x
 
         def found(layer: nn.Module, skip: Skip) -> None:
-            block = stack[-1]  # the module that adds
+            block = running.stack[-1]  # the module that adds
             if block is not self.root and layer in set(block.modules()):  # the whole network takes too long to run anew
                 self._blocks[layer] = block
 
@@ -106,8 +108,11 @@ class Passage:
             both = input.numel() * input.element_size() + output.numel() * output.element_size()
             self._size = max(self._size, 6 * both // number_of(few))  # of two networks, and what else is alive
 
-        with module_stack(self.root) as stack, self._watching(SkipWatch(found)) as watch, watch, self._looking(look):
-            call(self.root, few)
+        watching = self._watching(SkipWatch(found))
+        with running_modules(self.root) as running, watching as watch, watch, self._looking(look):
+            self._run(few)
+        covered = tuple(layer_types())
+        self.last = next((one for one in reversed(running.ended) if isinstance(one, covered)), None)
         shared = Counter(map(id, watch.norms.values()))
         for layer, count in self.calls.items():
             if count > 1:
@@ -138,19 +143,18 @@ class Passage:
                 return
             layer = min(stops, key=lambda one: order.get(one, len(order)))
             if any(c.layer is layer for _, c in pairs):
-                sums = None
+                halves = None
                 if self.weights[layer].weight[0].numel() <= LARGEST:
-                    sums = self._all_calls(layer, batches) if self.calls[layer] > 1 else self._met(layer, pairs)
-                self.changed[layer] = self.change(layer, Shown(sums, self.norms.get(layer)))
+                    seen = self._all_calls(layer, batches) if self.calls[layer] > 1 else self._met(layer, pairs)
+                    halves = in_halves(layer, self.weights[layer], seen)
+                self.changed[layer] = self.change(layer, Shown(halves, self.norms.get(layer)))
             self.settled.add(layer)
 
-    def _met(self, layer: nn.Module, pairs: list[tuple[Lane, Lane]]) -> Sums:
-        """Over the inputs that the changed network gives the layer, and the outputs of the original one."""
-        sums = Sums(layer, self.weights[layer])
+    def _met(self, layer: nn.Module, pairs: list[tuple[Lane, Lane]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inputs that the changed network gives the layer, and the outputs of the original one."""
         for original, changed in pairs:
             if changed.layer is layer and changed.tensor is not None:
-                sums.add(changed.tensor, self._target(layer, original, changed.tensor, changed.skip))
-        return sums
+                yield changed.tensor, self._target(layer, original, changed.tensor, changed.skip)
 
     def _target(self, layer: nn.Module, original: Lane, input: Tensor, skip: Skip | None) -> Tensor:
         own = None if original.layer is not layer else original.tensor
@@ -158,18 +162,13 @@ class Passage:
             return plain_output(layer, input, self.weights[layer])  # the original network went another way
         return own if original.skip is None or skip is None else repaired(own, original.skip, skip.tensor)
 
-    def _all_calls(self, layer: nn.Module, batches: list[Any]) -> Sums:
+    def _all_calls(self, layer: nn.Module, batches: list[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Of a layer that runs several times: all its inputs and outputs while it still is what it was."""
-        sums = Sums(layer, self.weights[layer])
-
-        def look(one: nn.Module, input: Tensor, output: Tensor) -> None:
-            if one is layer:
-                sums.add(input, output)
-
-        with self._looking(look):
-            for x in batches:
-                call(self.root, x)
-        return sums
+        for x in batches:
+            seen: list[tuple[Tensor, Tensor]] = []
+            with self._looking(lambda one, *both, seen=seen: seen.append(both) if one is layer else None):
+                self._run(x)
+            yield from seen
 
     # ---- what layers do instead of their forward ---------------------------------------------------------------------
 
@@ -196,7 +195,8 @@ class Passage:
         block = self._blocks.get(layer)
         if block is None or block not in lane.inputs:
             return None
-        return skip_of(block, *lane.inputs[block], layer, self._watching)
+        args, kwargs = lane.inputs[block]
+        return skip_of(block, copied(args), copied(kwargs), layer, self._watching)
 
     @contextmanager
     def _watching(self, watch: SkipWatch) -> Iterator[SkipWatch]:
@@ -244,7 +244,7 @@ class Passage:
         def enter(block: nn.Module, args: Any, kwargs: Any) -> None:
             lane = current_lane()
             if lane is not None and self._watch is None:
-                lane.inputs[block] = (args, kwargs)
+                lane.inputs[block] = copied(args), copied(kwargs)
 
         def leave(block: nn.Module, args: Any, output: Any) -> None:
             lane = current_lane()

@@ -131,16 +131,27 @@ def skip_of(block: nn.Module, args: Any, kwargs: Any, layer: nn.Module, watched:
     return seen[0] if seen else Skip(torch.zeros(()), None)
 
 
+class Running(NamedTuple):
+    """The modules of a network in a forward."""
+
+    stack: list[nn.Module]  # that are running, innermost last
+    ended: list[nn.Module]  # that have run, in the order in which they ended
+
+
 @contextmanager
-def module_stack(network: nn.Module) -> Iterator[list[nn.Module]]:
-    """The modules that are running, innermost last; filled while the block lasts."""
-    stack: list[nn.Module] = []
+def running_modules(network: nn.Module) -> Iterator[Running]:
+    """Filled while the block lasts."""
+    running = Running([], [])
     handles = []
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        running.ended.append(running.stack.pop())
+
     for module in network.modules():
-        handles.append(module.register_forward_pre_hook(lambda module, args: stack.append(module)))
-        handles.append(module.register_forward_hook(lambda module, args, output: stack.pop() and None))
+        handles.append(module.register_forward_pre_hook(lambda module, args: running.stack.append(module)))
+        handles.append(module.register_forward_hook(leave, always_call=True))  # also where a network catches an error
     try:
-        yield stack
+        yield running
     finally:
         for handle in handles:
             handle.remove()

@@ -18,7 +18,7 @@ from bnn.functional.kernels import from_matrix, settled_kernel, to_matrix
 from bnn.functional.projection import truncated_svd
 
 RIDGE = 1e-5  # of the mean diagonal of S: what inputs never show stays near the weights at hand
-LARGE_RIDGE = 1e-2  # beyond all rounding errors
+LARGER = 1000  # times the ridge: beyond all rounding errors
 TINY = 1e-9  # the same for k x k systems, which the ridge has made definite up to rounding
 ROUNDS = 10  # of alternation; the error hardly falls after them
 STEPS = 25  # of conjugate gradients in a round
@@ -63,7 +63,13 @@ def centred(moments: Moments, x: Tensor, y: Tensor) -> Moments:
 
 
 def low_rank(
-    weight: Tensor, bias: Tensor | None, moments: Moments, k: int, kernel: str = "paper", rounds: int = ROUNDS
+    weight: Tensor,
+    bias: Tensor | None,
+    moments: Moments,
+    k: int,
+    kernel: str = "paper",
+    rounds: int = ROUNDS,
+    ridge: float = RIDGE,
 ) -> LowRank:
     """Weights of rank k whose outputs are closest to y.
 
@@ -74,8 +80,9 @@ def low_rank(
         weight, bias: (c_out, c_in / groups, *kernel) and (c_out,): the weights at hand, W0.
         kernel: which matrix has rank k, "paper" or "split"; "auto" is settled.
         rounds: of alternation; 0: only the truncation.
+        ridge: of the mean diagonal of S; the larger, the nearer to truncation of the weights at hand.
     """
-    problem = _problem(weight, bias, moments, kernel)
+    problem = _problem(weight, bias, moments, kernel, ridge=ridge)
     C, _, A = _leading(problem, min(k, *_shape(problem)))
     if rounds and (problem.taps > 1 or len(problem.S) > 1):
         C = _fit_rows(problem, A)
@@ -188,18 +195,20 @@ def _normal(problem: Problem, A: Tensor) -> tuple[Tensor, Tensor]:
 # ---- arrangements ----------------------------------------------------------------------------------------------------
 
 
-def _problem(weight: Tensor, bias: Tensor | None, moments: Moments, kernel: str, own: bool = False) -> Problem:
+def _problem(
+    weight: Tensor, bias: Tensor | None, moments: Moments, kernel: str, own: bool = False, ridge: float = RIDGE
+) -> Problem:
     """The moments by taps, with a ridge that pulls towards the weights at hand; `own`: y are their outputs.
 
     The ridge grows where S, whose rank is that of the inputs, is not definite: sums in float32 have rounding errors.
     """
-    ridge = RIDGE
+    most = ridge * LARGER
     while True:
         try:
             return _with_ridge(weight, bias, moments, kernel, own, ridge)
         except torch.linalg.LinAlgError:
             ridge *= 10
-            if ridge > LARGE_RIDGE:
+            if ridge > most:
                 raise
 
 

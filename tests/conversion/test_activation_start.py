@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bnn
-from bnn._conversion import passage
-from bnn._conversion.activation_start import Wanted, fit_layers, output_energies
-from bnn._conversion.layer_rows import Sums
+from bnn._conversion import layer_fit, passage
+from bnn._conversion.activation_start import fit_layers, inputs_for, measure_layers
+from bnn._conversion.layer_fit import Wanted
+from bnn._conversion.layer_rows import Sums, in_halves
 from bnn.functional.kernels import from_matrix
-from bnn.functional.low_rank import energy_by_rank, energy_kept, low_rank
+from bnn.functional.low_rank import energy_kept, low_rank
 from bnn.nn.base import BayesianLayer, plain_weights
 
 POINT = {"max_lamda": 0, "max_sd_u": 0}  # so that a forward is the posterior mean
@@ -117,7 +118,7 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_one_layer_starts_from_what_low_rank_finds(kernel: str, bias: bool) -> None:
     torch.manual_seed(0)
-    net, x = nn.Sequential(nn.Conv2d(4, 6, 3, bias=bias)).double(), inputs(50, 4, 6, 6).double()
+    net, x = nn.Sequential(nn.Conv2d(4, 6, 3, bias=bias)).double(), inputs(150, 4, 6, 6).double()
     start = converted(net, 2, x, kernel=kernel)
     sums = Sums(net[0], plain_weights(net[0]))
     sums.add(x, net(x).detach())
@@ -240,8 +241,9 @@ def test_double_precision(name: str) -> None:
     assert error(net, start, x) < 0.8 * error(net, converted(net, 3), x)
 
 
-def test_later_layers_make_up_for_earlier_ones() -> None:
+def test_later_layers_make_up_for_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a first layer of rank 3, a second one of full rank is least squares on what is left."""
+    monkeypatch.setattr(layer_fit, "ENOUGH", 0)  # the smallest ridge
     torch.manual_seed(0)
     net, x = nn.Sequential(nn.Linear(10, 8), nn.Linear(8, 8)).double(), inputs(300, 10).double()
     full = {"inference": "inducing", "inducing_rows": 8, "inducing_cols": 8}
@@ -255,8 +257,9 @@ def test_later_layers_make_up_for_earlier_ones() -> None:
     assert best < error(net, converted(net, 3, x, inference={"0": "inducing"}), x)
 
 
-def test_every_layer_sees_what_the_converted_network_gives_it() -> None:
+def test_every_layer_sees_what_the_converted_network_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last layer, by hand: fitted to the original outputs, on inputs from the converted layers before."""
+    monkeypatch.setattr(layer_fit, "ENOUGH", 0)  # the smallest ridge
     net, x = mlp().double(), inputs(300, 12).double()
     start = converted(net, 4, x)
     with torch.no_grad():
@@ -573,19 +576,21 @@ def test_activations_without_an_inducing_layer_are_an_error() -> None:
         bnn.bayesianize_(mlp(), "inducing", activations=3)
 
 
-def test_energies_of_the_original_network() -> None:
-    """For every layer those of its own inputs: nothing is changed on the way."""
+def test_sizes_come_from_the_variances_of_the_original_network() -> None:
+    """For every layer those of its own inputs, by hand: nothing is changed on the way."""
     net = mlp().double()
-    x = X.double()
+    x = inputs(300, 12).double() + 3  # a constant takes no rank
     wanted = [Wanted(str(i), net[i], plain_weights(net[i]), 1, "paper") for i in (0, 2, 4)]
-    energies = output_energies(net, wanted, x)
+    kept, last = measure_layers(net, wanted, inputs_for(net, x))
+    assert last == {net[4]}
     for i in (0, 2, 4):
         with torch.no_grad():
-            rows = F.pad(net[:i](x), (0, 1), value=1.0)
-            total = float(net[: i + 1](x).square().sum()) / len(x)
-        expected = energy_by_rank(*plain_weights(net[i]), (rows.mT @ rows / len(x))[None])
-        torch.testing.assert_close(energies[net[i]], expected)
-        assert float(energies[net[i]].sum()) == pytest.approx(total, rel=1e-3)
+            W = torch.cat([net[i].weight, net[i].bias[:, None]], 1)
+            S = torch.cov(F.pad(net[:i](x), (0, 1), value=1.0).mT, correction=0)
+            S += S.trace() / (4 * len(x)) * torch.eye(len(S))
+            square = torch.linalg.svdvals(W @ torch.linalg.cholesky(S)).square()
+        expected = square.cumsum(0) / square.sum()
+        torch.testing.assert_close(torch.tensor(kept[net[i]]).double(), expected, rtol=0, atol=1e-4)
 
 
 def test_fitting_alone_changes_nothing() -> None:
@@ -594,7 +599,173 @@ def test_fitting_alone_changes_nothing() -> None:
     wanted = [
         Wanted(name, m, plain_weights(m), 2, "paper") for name, m in net.named_modules() if isinstance(m, nn.Conv2d)
     ]
-    fitted = fit_layers(net, wanted, inputs(60, 4, 6, 6))
+    fitted = fit_layers(net, wanted, inputs_for(net, inputs(60, 4, 6, 6)))
     assert_same(before, snapshot(net))
     assert len(fitted.found) == len(wanted)
     assert fitted.statistics
+
+
+# ---- few inputs ------------------------------------------------------------------------------------------------------
+
+
+def wide() -> nn.Sequential:
+    """With more inputs than a few examples can tell about."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(60, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 5))
+
+
+def normed() -> nn.Sequential:
+    """Without biases, and with statistics of many inputs."""
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(4, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, bias=False)]
+    net = nn.Sequential(*parts, nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+    for _ in range(30):
+        net(inputs(64, 4, 6, 6, seed=8))
+    return net.eval()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+@pytest.mark.parametrize("name", ["wide", "normed"])
+def test_a_few_inputs_do_no_harm(name: str, count: int) -> None:
+    """On inputs that were not seen, a start from a few is hardly worse than one from the weights alone."""
+    net, shape = (wide(), (60,)) if name == "wide" else (normed(), (4, 6, 6))
+    x = inputs(430, *shape)
+    plain = error(net, converted(net, 6), x[30:])
+    assert error(net, converted(net, 6, x[:count]), x[30:]) <= 1.1 * plain
+
+
+def test_the_ridge_is_the_one_with_which_halves_predict_each_other() -> None:
+    """Of few rows it is large, of many the smallest; the fit with it loses less of other inputs."""
+    net, x = wide().double(), inputs(3100, 60).double()
+    layer, weights = net[0], plain_weights(net[0])
+    one, rest = Wanted("0", layer, weights, 6, "paper"), Sums(layer, weights)
+    with torch.no_grad():
+        rest.add(x[20:], layer(x[20:]))
+        few = in_halves(layer, weights, [(x[:20], layer(x[:20]))])
+        many = in_halves(layer, weights, [(x, layer(x))])
+    both = few[0].plus(few[1])
+    chosen = layer_fit._trust(one, few, both, False).ridge
+    assert chosen > layer_fit.RIDGE == layer_fit._trust(one, many, many[0].plus(many[1]), False).ridge
+
+    def lost(ridge: float) -> float:
+        return layer_fit._lost(one, layer_fit._fit(one, both, layer_fit.Trust(ridge, False)), rest)
+
+    assert lost(chosen) < lost(layer_fit.RIDGE)
+    assert lost(chosen) < 1.2 * min(map(lost, layer_fit.RIDGES))
+
+
+def test_statistics_of_batchnorm_are_judged_on_other_batches() -> None:
+    """A single batch of a few inputs would fit itself: variances stay as they are."""
+    net = normed()
+    start = converted(net, 6, inputs(5, 4, 6, 6, seed=3))
+    for i in (1, 4):
+        assert torch.equal(start[i].running_var, net[i].running_var)
+
+
+class OneRow(nn.Module):
+    """BatchNorm that sees a single row, whatever the batch: it can run in evaluation mode only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(12, 20), nn.BatchNorm1d(20), nn.Linear(20, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.a(x)
+        return self.b(h + self.norm(h.mean(0, keepdim=True)))
+
+
+def test_batchnorm_that_cannot_train_keeps_its_statistics() -> None:
+    net = OneRow().eval()
+    start = converted(net, 3, inputs(300, 12))
+    assert torch.equal(start.norm.running_var, net.norm.running_var)
+
+
+# ---- sizes from a budget ---------------------------------------------------------------------------------------------
+
+
+class HeadFirst(nn.Module):
+    """Whose last layer is defined first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.a, self.b = nn.Linear(48, 10), nn.Linear(32, 64), nn.Linear(64, 48)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(F.relu(self.b(F.relu(self.a(x)))))
+
+
+@pytest.mark.own_sizes
+def test_the_last_layer_is_the_one_that_runs_last() -> None:
+    net = HeadFirst()
+    bnn.bayesianize_(net, "inducing", budget=0.6, activations=inputs(100, 32))
+    assert len(net.head.z_row) == 10
+    assert len(net.b.z_row) < 48
+
+
+@pytest.mark.own_sizes
+def test_a_budget_gives_sizes_to_layers_whose_outputs_need_them() -> None:
+    """Two layers with the same weights; the inputs of the first have rank 3, as those of a bottleneck."""
+    torch.manual_seed(0)
+    first = nn.Linear(60, 60)
+    net = nn.Sequential(first, nn.ReLU(), copy.deepcopy(first), nn.ReLU(), nn.Linear(60, 4))
+    x = torch.randn(400, 3) @ torch.randn(3, 60)
+    by_weights = copy.deepcopy(net)
+    bnn.bayesianize_(net, "inducing", budget=0.5, activations=x)
+    bnn.bayesianize_(by_weights, "inducing", budget=0.5)
+    assert len(net[0].z_row) < len(net[2].z_row)
+    assert abs(len(by_weights[0].z_row) - len(by_weights[2].z_row)) <= 1
+
+
+@pytest.mark.own_sizes
+def test_inputs_are_read_once() -> None:
+    """Sizes, fits and members of an ensemble share them: a stream has no second time."""
+    net = bnn.Ensemble(nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 4)), members=2)
+    same = copy.deepcopy(net)
+    bnn.bayesianize_(net, "inducing", budget=0.5, activations=iter(inputs(120, 40).split(60)))
+    bnn.bayesianize_(same, "inducing", budget=0.5, activations=list(inputs(120, 40).split(60)))
+    for one, other in zip(net.members, same.members, strict=True):
+        torch.testing.assert_close(one[0].weight, other[0].weight)
+
+
+# ---- networks that write into their inputs ---------------------------------------------------------------------------
+
+
+class Overwriting(nn.Module):
+    """Changes its input in place, as in-place activations and normalisations do; so does its residual block."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(20, 20), nn.Linear(20, 20)
+
+        def forward(self, x: Tensor) -> Any:
+            x.mul_(0.5)
+            return x + self.b(F.relu(self.a(x)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.block, self.head = nn.Linear(12, 20), self.Block(), nn.Linear(20, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        x.sub_(3)
+        return self.head(self.block(self.stem(x)))
+
+
+class Careful(Overwriting):
+    """The same function, without."""
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.stem(x - 3) * 0.5
+        return self.head(h + self.block.b(F.relu(self.block.a(h))))
+
+
+def test_networks_may_write_into_their_inputs() -> None:
+    """Nothing is run twice on what a first run has changed, and the data stay as they were."""
+    x = inputs(300, 12) + 3
+    before = x.clone()
+    start, other = converted(Overwriting(), 4, x), converted(Careful(), 4, x)
+    assert torch.equal(x, before)
+    assert start.stem.energy_kept == pytest.approx(other.stem.energy_kept, abs=1e-5)
+    assert start.block.a.energy_kept == pytest.approx(other.block.a.energy_kept, abs=1e-5)
+    assert error(Careful(), start, x.clone()) < 1.05 * error(Careful(), other, x) + 1e-6

@@ -99,18 +99,18 @@ class InducingBase(DrawnInStages):
         raise NotImplementedError
 
     @classmethod
-    def _kernel(cls, weights: Weights, options: InducingOptions) -> str:
+    def kernel_of(cls, weights: Weights, options: InducingOptions) -> str:
         """The arrangement that `kernel` means for these weights."""
         return settled_kernel(options.kernel, weights.weight.shape) if cls.splits else "paper"
 
     @classmethod
     def arranged(cls, weights: Weights, options: InducingOptions) -> Tensor:
         """The weights of a plain layer as the matrix W that `kernel` asks for."""
-        return cls.to_split(weights) if cls._kernel(weights, options) == "split" else cls.to_matrix(weights)
+        return cls.to_split(weights) if cls.kernel_of(weights, options) == "split" else cls.to_matrix(weights)
 
     @classmethod
     def settled(cls, options: InducingOptions, weights: Weights) -> InducingOptions:
-        options = replace(options, kernel=cls._kernel(weights, options))
+        options = replace(options, kernel=cls.kernel_of(weights, options))
         if options.prior_sd == FROM_WEIGHTS:
             W = cls.to_matrix(weights)
             options = replace(options, prior_sd=_rms(W) or W.shape[1] ** -0.5, sqrt_width_scaling=False)
