@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bnn import likelihoods
+from bnn import closed_form, likelihoods
 from bnn._engine.call import Call, Repeated, TooLarge
 from bnn._engine.draw import Draw
 from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
@@ -91,7 +93,7 @@ def draws(
 def predict(
     network: nn.Module,
     x: Any,
-    samples: int | None = None,
+    samples: int | str | None = None,
     likelihood: Any = "categorical",
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
@@ -103,10 +105,15 @@ def predict(
     Runs in evaluation mode and without gradients, and leaves the network's modes as they were.
 
     Args:
-        x, samples, generator, batch_size: as for `bnn.draws`.
+        x, generator, batch_size: as for `bnn.draws`.
+        samples: K, as for `bnn.draws`. "logits": single-pass uncertainty where only the last layer is Bayesian, as
+            after `bnn.laplace_`, and it is inducing with independent entries of U. The network runs once; the Gaussian
+            over its outputs is exact. Real targets need no draws at all; for classes 200 draws of logits, whose normals
+            all inputs share, give the probabilities. An `Ensemble` of such networks is the mixture of its members.
         likelihood: "categorical", "bernoulli", "heteroscedastic", or a likelihood object. For Gaussian noise pass the
             one that was trained, `elbo.likelihood`: it holds the noise.
-        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`.
+        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`. Those of samples="logits" are right
+            for every input by itself, and no functions of all inputs.
 
     Returns:
         For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
@@ -117,6 +124,8 @@ def predict(
     >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
     torch.Size([5, 2])
+    >>> bnn.predict(net, torch.randn(5, 3), samples="logits").probs.shape
+    torch.Size([5, 2])
     """
     check_network(network)
     found = likelihoods.get(likelihood)
@@ -126,17 +135,27 @@ def predict(
     if predictive is None:
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
     with torch.no_grad(), evaluating(network):
-        outputs = draws(network, x, samples, generator, batch_size)
-        if not isinstance(outputs, Tensor):
-            kind = type(outputs).__name__
-            raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
-        prediction = predictive(outputs)
-        if not keep_samples:
+        if samples == closed_form.NAME:
+            meaning = partial(_meaning, predictive, keep_samples=keep_samples)
+            prediction = closed_form.predict_outputs(network, x, found, meaning, generator, batch_size)
+            if keep_samples and prediction.samples is None:
+                raise ValueError(f'samples="logits" draws nothing for {likelihood!r}: samples=20 draws, and keeps them')
             return prediction
-        if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
-            raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
-        prediction.samples = outputs
+        return _meaning(predictive, draws(network, x, samples, generator, batch_size), keep_samples=keep_samples)
+
+
+def _meaning(predictive: Callable[[Tensor], Any], outputs: Any, *, keep_samples: bool) -> Any:
+    """What outputs (K, N, ...) of K draws predict."""
+    if not isinstance(outputs, Tensor):
+        kind = type(outputs).__name__
+        raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
+    prediction = predictive(outputs)
+    if not keep_samples:
         return prediction
+    if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
+        raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
+    prediction.samples = outputs
+    return prediction
 
 
 def set_sampling_(network: nn.Module, value: str) -> None:

@@ -120,6 +120,13 @@ def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw])
     return outputs
 
 
+def is_same(output: Any, made: Tensor, version: int) -> bool:
+    """Whether what a network returned is the tensor `made` in it, of that version: nothing was done to it since."""
+    if not isinstance(output, Tensor) or output.shape != made.shape or output.stride() != made.stride():
+        return False
+    return output.data_ptr() == made.data_ptr() and output.dtype == made.dtype and made._version == version
+
+
 def warn_unfolded(reason: Exception) -> None:
     """Says why draws did not run in one pass, at the line outside this library that asked for them."""
     message = str(reason).split("\n")[0] or "no message"

@@ -230,7 +230,7 @@ class DrawnInStages(BayesianLayer):
             t_all, T = T, self.side_by_side(T)
             whole = self.from_neighbours(t_all, C_or_u) if with_columns else None
         if way in PER_ROW:
-            a, b = self._norms(x, T)
+            a, b = self.norms(x, T)
         else:
             T = T.unflatten(1, (inputs, T.shape[1] // max(1, inputs)))  # (K or 1, N, p, M_in)
             if self.split:
@@ -300,7 +300,7 @@ class DrawnInStages(BayesianLayer):
 
     # |x|^2 must not overflow where x does not: where it would, squares are taken of x over its largest entry.
 
-    def _norms(self, x: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+    def norms(self, x: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
         """a = |x| and b = sqrt(|x|^2 - |t|^2) of every row, the bias's 1 included: (K or 1, N p)."""
         squares = self.squares(x)
         if fits(squares):
