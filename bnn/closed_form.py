@@ -1,4 +1,4 @@
-"""Single-pass prediction, `bnn.predict(samples="logits")`: the Gaussian over outputs where only the last layer is Bayesian.
+"""Single-pass prediction, `bnn.predict(samples="logits")`, where only the last layer is Bayesian.
 
 The network runs once, at its posterior mean. The outputs of the last layer at what it is given there are Gaussian, in
 closed form; what they predict follows without draws of weights.
@@ -16,7 +16,7 @@ from bnn import likelihoods
 from bnn._common.text import listed
 from bnn._engine.call import Call
 from bnn._engine.draw import Draw
-from bnn._engine.fold import is_same, one_by_one
+from bnn._engine.fold import is_same, mark_of, one_by_one
 from bnn._engine.inputs import batches_of, number_of_inputs
 from bnn._engine.members import Drawing, Mixture, mixtures
 from bnn._engine.noise import unwrapped
@@ -67,7 +67,9 @@ def predict_outputs(
 
 def _chunks(heads: list[InducingBase], inputs: list[Tensor]) -> Iterator[list[OutputGaussian]]:
     """The Gaussians of all members, for so many inputs at a time that draws of them stay small."""
-    for parts in zip(*(given.split(_size(head, given)) for head, given in zip(heads, inputs, strict=True)), strict=True):
+    for parts in zip(
+        *(given.split(_size(head, given)) for head, given in zip(heads, inputs, strict=True)), strict=True
+    ):
         yield [OutputGaussian(head, part) for head, part in zip(heads, parts, strict=True)]
 
 
@@ -133,7 +135,7 @@ class _Run(NamedTuple):
 
     input: Tensor
     output: Tensor
-    version: int  # counts changes in place
+    mark: Any  # tells whether it changes in place
 
 
 def _input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
@@ -141,13 +143,12 @@ def _input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
     runs: list[_Run] = []
 
     def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        runs.append(_Run(args[0], output, output._version))
+        runs.append(_Run(args[0], output, mark_of(output)))
 
     handle = layer.register_forward_hook(note, prepend=True)
     try:
-        with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode count no changes
-            draw = Draw(Call(network, at_mean=True), inputs=number_of_inputs(x))
-            output = one_by_one(network, [x], [draw])[0]
+        draw = Draw(Call(network, at_mean=True), inputs=number_of_inputs(x))
+        output = one_by_one(network, [x], [draw])[0]
     finally:
         handle.remove()
     kind = type(layer).__name__
@@ -156,11 +157,11 @@ def _input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
             f'samples="{NAME}" needs the Bayesian layer to run once; this {kind} ran {len(runs)} times: {INSTEAD}'
         )
     run = runs[0]
-    if not is_same(output, run.output, run.version):
+    if not is_same(output, run.output, run.mark):
         got = f"of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
         raise ValueError(
             f'samples="{NAME}" needs the output of the network to be that of its Bayesian layer, a {kind}; something '
-            f"follows the layer, such as a softmax or a reshape: the layer gives {tuple(run.output.shape)}, the network "
-            f"{got}. Let the network end with the layer (likelihoods take logits); {INSTEAD}"
+            f"follows it, such as a softmax or a reshape: it gives {tuple(run.output.shape)}, the network {got}; "
+            f"let the network end with the layer (likelihoods take logits); {INSTEAD}"
         )
     return run.input

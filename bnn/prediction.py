@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bnn import closed_form, likelihoods
-from bnn._engine.call import Call, Repeated, TooLarge
+from bnn._engine.call import Call, NotLast, Repeated, TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
-from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, number_of_inputs
+from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, of_last_layer, one_by_one, warn_unfolded
+from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, modules_of, number_of_inputs
 from bnn._engine.members import (
     Drawing,
     Mixture,
@@ -25,8 +25,9 @@ from bnn._engine.members import (
     default_samples,
     evenly,
     inducing_members,
+    last_layers,
 )
-from bnn._engine.noise import Seeds
+from bnn._engine.noise import Seeds, unwrapped
 from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
 
@@ -78,7 +79,7 @@ def draws(
         samples = default_samples(network)
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
         raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
-    if samples and not any(isinstance(module, Drawing | Mixture) for module in network.modules()):
+    if samples and not any(isinstance(module, Drawing | Mixture) for module in modules_of(network)):
         raise ValueError(
             "the network has no Bayesian layer, so all draws are the same: convert it with bnn.bayesianize_; "
             "samples=0 runs it as it is"
@@ -141,6 +142,8 @@ def predict(
             if keep_samples and prediction.samples is None:
                 raise ValueError(f'samples="logits" draws nothing for {likelihood!r}: samples=20 draws, and keeps them')
             return prediction
+        if isinstance(samples, str):
+            raise ValueError(f'samples must be an integer >= 0, None or "{closed_form.NAME}", got {samples!r}')
         return _meaning(predictive, draws(network, x, samples, generator, batch_size), keep_samples=keep_samples)
 
 
@@ -193,21 +196,22 @@ class _Draws:
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches, self.at_mean = network, batches, samples == 0
-        networks = combinations(network)
-        self.count = samples or networks
+        self.networks = combinations(network)
+        self.count = samples or self.networks
         device = "cpu" if generator is None else generator.device
         number = int(torch.randint(2**62, (), generator=generator, device=device))
         self.seeds = Seeds(network, number)
-        self.shown = evenly(self.count, networks, generator)
+        self.shown = evenly(self.count, self.networks, generator)
         self.blocks = blocks(self.shown)  # draws that may run in one pass: those of one network
         self.members = inducing_members(network, self.blocks, generator) if samples else None
         self.reason: Exception | None = None  # why draws cannot run in one pass
+        self.last = [] if torch.is_grad_enabled() else last_layers(unwrapped(network))
 
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
         most = max(stop - start for start, stop in self.blocks)
-        chunk = most if most > 1 and not counts_batches(self.network) else None
-        draw, statistics = self._fresh(), Statistics(self.network)
+        chunk = most if most > 1 and (self.last or not counts_batches(self.network)) else None
+        draw, statistics = self._fresh(), None if self.last else Statistics(self.network)  # nothing trains there
         _keep_heap()
         while True:
             try:
@@ -217,6 +221,10 @@ class _Draws:
                 return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
             except Repeated:  # a layer ran twice; it is marked now and will draw its weights
                 draw = self._fresh()
+            except NotLast:
+                for layer in self.last:
+                    layer.followed = True
+                draw, self.last = self._fresh(), []
             except TooLarge as error:
                 assert chunk is not None
                 chunk = _chunk(most, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
@@ -226,20 +234,23 @@ class _Draws:
                 if chunk is None:
                     raise
                 chunk, self.reason = None, error
-            statistics.restore_()
+            if statistics is not None:
+                statistics.restore_()
 
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
-        layers = sum(isinstance(module, Drawing) for module in self.network.modules())
+        layers = sum(isinstance(module, Drawing) for module in modules_of(self.network))
         limit = FOLD_BYTES if layers < DEEP else FOLD_BYTES_DEEP
         call = Call(self.network, self.count, self.at_mean, restarts=True, limit=limit)
         self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
-        deal_(draw, self.shown)
+        if self.networks > 1:
+            deal_(draw, self.shown)
         return draw
 
     def _run(self, batch: Any, part: int, draw: Draw, chunk: int | None) -> Any:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
-        size, inputs = chunk or 1, number_of_inputs(batch)
+        inputs = number_of_inputs(batch)
+        size = 1 if chunk is None else self.count if self.last else chunk
         draws = [
             draw.only(first, min(first + size, stop), inputs=inputs, part=part)
             for start, stop in self.blocks
@@ -247,7 +258,8 @@ class _Draws:
         ]
         if chunk is None:
             return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)
-        outputs = [in_one_pass(self.network, batch, draw) for draw in draws]
+        run = of_last_layer if self.last else in_one_pass
+        outputs = [run(self.network, batch, draw) for draw in draws]
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
 
 

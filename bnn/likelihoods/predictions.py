@@ -63,6 +63,4 @@ def mixture(parts: Sequence[RegressionPrediction]) -> RegressionPrediction:
     means, _, aleatoric, epistemic = (torch.stack(column) for column in zip(*parts, strict=True))
     of_means = total_variance(means, aleatoric)
     within = epistemic.mean(0)
-    return RegressionPrediction(
-        of_means.mean, of_means.total + within, of_means.aleatoric, of_means.epistemic + within
-    )
+    return RegressionPrediction(of_means.mean, of_means.total + within, of_means.aleatoric, of_means.epistemic + within)

@@ -28,7 +28,7 @@ class OutputGaussian:
 
     def __init__(self, layer: InducingBase, input: Tensor) -> None:
         found = layer.rows(input.shape)
-        assert found is not None and not why_none(layer)
+        assert found is not None
         self.layer, self.arrangement = layer, found
         self.x = (input if found.batched else input[None])[None]  # (1, N, ...)
         with without_autocast(input):
