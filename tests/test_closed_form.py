@@ -323,3 +323,22 @@ def test_copies_are_independent_of_prediction() -> None:
     before = copy.deepcopy(net.state_dict())
     bnn.predict(net, x, "logits")
     assert all(torch.equal(one, before[name]) for name, one in net.state_dict().items())
+
+
+def test_large_inputs_overflow_no_earlier_than_in_the_plain_network() -> None:
+    net = nn.Linear(4, 3)
+    bnn.bayesianize_(net, "inducing", inducing_rows=3, inducing_cols=4, init_lamda=0.1)
+    set_noise_(net, 0.1)
+    found = bnn.predict(net, 1e20 * torch.randn(6, 4), "logits", keep_samples=True)
+    assert torch.isfinite(found.samples).all()
+    assert torch.isfinite(found.epistemic).all()
+
+
+def test_evaluate_takes_classes_but_not_real_targets() -> None:
+    net, x = CASES["lamda > 0"]()
+    found = bnn.evaluate(net, (x, torch.randint(3, (6,))), samples="logits", resamples=20, progress=False)
+    assert found.draws == closed_form.DRAWS
+    with pytest.raises(ValueError, match="samples=20"):
+        bnn.evaluate(
+            net, (x, torch.randn(6, 3)), samples="logits", likelihood=Gaussian(1.0), resamples=20, progress=False
+        )

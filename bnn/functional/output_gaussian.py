@@ -63,7 +63,10 @@ def row_gaussian(
     if prior is not None:
         B = sigma * torch.linalg.solve_triangular(prior[0].mT, row.A, upper=True)
         t = torch.linalg.solve_triangular(prior[1], T, upper=False, left=False)  # rows L_c^-T t
-    sds = None if sd is None else (t.square() @ sd.square().mT).sqrt()
+    sds = None
+    if sd is not None:
+        size = t.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(t.dtype).tiny)  # squares must not overflow
+        sds = size * ((t / size).square() @ sd.square().mT).sqrt()
     return RowGaussian(t @ mean.mT, sds, B, None if norms is None else Residual(*norms, row))
 
 
