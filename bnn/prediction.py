@@ -86,7 +86,7 @@ def draws(
         )
     run = _Draws(network, batches_of(x, batch_size), samples, generator)
     outputs = run.run()
-    if samples:  # at the mean, reading `layer.weight` is as good as calling the layer
+    if samples and not run.last:  # a last layer ran; at the mean, reading `layer.weight` is as good as calling it
         warn_unused(network, run.call)
     return outputs
 
@@ -210,6 +210,7 @@ class _Draws:
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
         most = max(stop - start for start, stop in self.blocks)
+        self.last = self.last if most > 1 else []
         chunk = most if most > 1 and (self.last or not counts_batches(self.network)) else None
         draw, statistics = self._fresh(), None if self.last else Statistics(self.network)  # nothing trains there
         _keep_heap()
@@ -233,7 +234,7 @@ class _Draws:
             except Exception as error:
                 if chunk is None:
                     raise
-                chunk, self.reason = None, error
+                chunk, self.reason, self.last = None, error, []
             if statistics is not None:
                 statistics.restore_()
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import bnn
 from bnn import prediction
 from bnn._engine.members import last_layers
+from bnn._engine.unused import UnusedLayerWarning
 
 
 def head_only(end: nn.Module | None = None, **options: Any) -> nn.Sequential:
@@ -146,6 +147,23 @@ def both() -> nn.Module:
 @pytest.mark.parametrize("make", [first_only, both, lambda: nn.Linear(4, 3)])
 def test_other_networks_take_no_shortcut(make: Callable[[], nn.Module]) -> None:
     assert last_layers(make().eval()) == []
+
+
+class Reads(nn.Module):
+    """Computes with the weight of a layer, which never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = bnn.nn.InducingLinear(4, 3, inducing_rows=2, inducing_cols=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.head.weight)
+
+
+@pytest.mark.parametrize("samples", [1, 5])
+def test_a_last_layer_that_never_runs_is_named(samples: int) -> None:
+    with pytest.warns(UnusedLayerWarning, match="head"):
+        bnn.predict(Reads(), torch.randn(2, 4), samples=samples)
 
 
 def test_a_layer_that_runs_twice_shows_one_function() -> None:

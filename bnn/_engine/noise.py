@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bnn._engine.inputs import modules_of
-
 BLOCK, SHORT_BLOCK = 32, 8  # draws that share a generator: seeding one takes as long as hundreds of normals
 LONG = 2**12  # normals of one draw from which blocks are short: a draw from the middle of a block costs those before it
 LANES = 16  # torch makes normals by sixteens: with a multiple for every draw, more draws do not change the first ones
@@ -111,7 +109,7 @@ class Seeds:
 
     def _all_places(self) -> dict[int, int]:
         if self._places is None:
-            self._places = {id(module): 1 + i for i, module in enumerate(modules_of(unwrapped(self._kept)))}
+            self._places = {id(module): 1 + i for i, module in enumerate(unwrapped(self._kept).modules())}
         return self._places
 
 
