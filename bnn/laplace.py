@@ -207,8 +207,13 @@ def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
         integers = isinstance(y, Tensor) and not y.is_floating_point()
         given = "categorical" if integers else "gaussian"
     if given == "gaussian":
-        return likelihoods.Gaussian(1.0, learn=False), True
+        return _gaussian(1.0), True
     return likelihoods.get(given), False
+
+
+def _gaussian(sd: float) -> Any:
+    """Noise of this sd, which is not trained any more."""
+    return likelihoods.from_record({"name": "gaussian", "sd": sd, "learn": False})
 
 
 def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.Module]:
@@ -303,7 +308,7 @@ class _Fit:
         variance = 1.0
         if self.fits_noise:
             sd, self.taus = fitted_noise(curvatures, means, self.seen.squares, self.seen.values, tau)
-            self.likelihood, variance = likelihoods.Gaussian(sd), sd**2
+            self.likelihood, variance = _gaussian(sd), sd**2
         elif tau is None:
             self.taus = [fitted_precision(*pair) for pair in zip(curvatures, means, strict=True)]
         else:
