@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn._common.checks import check_choice, check_positive, check_size
 from bnn._common.progress import progress_of
+from bnn._common.text import listed
 from bnn._conversion.curvature import Curvature, Seen, Watch
 from bnn._conversion.laplace_layers import Layers, chosen_layers
 from bnn._conversion.posterior import Before, before, set_gaussian_, set_whole_
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.inputs import check_network, evaluating
 from bnn._engine.members import Mixture, mixtures
+from bnn._engine.noise import unwrapped
 from bnn.bayesianize import convert_chosen_
-from bnn.data.dataset import Data, Part
+from bnn.data.dataset import Data, Part, each
 from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.functional.kernels import to_matrix
 from bnn.functional.laplace import (
@@ -131,8 +133,8 @@ def laplace_(
     asked = _Asked(layers, prior_precision, likelihood, labels == "exact", inducing_cols, num_data, samples, generator)
     if not isinstance(network, Mixture) and mixtures(network):
         raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
-    members = list(network.members) if isinstance(network, Mixture) else [network]
-    with unchanged_on_error(network, []):
+    members = list(network.members) if isinstance(network, Mixture) else [unwrapped(network)]
+    with torch.inference_mode(False), unchanged_on_error(network, []):
         found = [_one(member, source, asked, progress) for member in members]
     return _together(found) if isinstance(network, Mixture) else found[0]
 
@@ -170,7 +172,12 @@ class _Source:
 
     def _of(self, data: Any) -> Iterator[tuple[Any, Any]]:
         for x, y in batches_in_order(data, self.batch_size):
-            yield to_device(x, self.device), to_device(y, self.device)
+            yield _normal(to_device(x, self.device)), _normal(to_device(y, self.device))
+
+
+def _normal(x: Any) -> Any:
+    """Tensors that autograd can use, also of those made in inference mode."""
+    return each(x, lambda tensor: tensor.clone() if tensor.is_inference() else tensor)
 
 
 def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | None) -> Laplace:
@@ -181,7 +188,11 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
     named = chosen_layers(network, asked.layers, first[0])
     noise, fits_noise = _likelihood(asked.likelihood, first[1])
     plain = _convert_plain_(network, named)
-    layers = [layer for layer in named.values() if isinstance(layer, InducingBase)]
+    if asked.columns is not None and not plain:
+        raise ValueError(
+            f"inducing_cols is for plain layers, and {listed(named)} have sizes of their own already: leave it out"
+        )
+    layers = {name: layer for name, layer in named.items() if isinstance(layer, InducingBase)}
     with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
         watch = Watch(network, layers, noise, asked.exact, asked.generator, lambda n: advance("curvature", n))
         curvatures, seen = watch.curvatures(source.batches)
@@ -189,11 +200,11 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
             if asked.columns is not None and curvature.layer in plain:
                 curvature.narrow(before(curvature.layer).mean, asked.columns)
         eigenvalues = watch.eigenvalues(curvatures, source.batches)
-    if fits_noise and not seen.values:
-        raise ValueError("Gaussian noise is fitted to targets in the shape of the outputs: pass likelihood= for others")
+    if not math.isfinite(seen.log_likelihood):
+        raise ValueError("the likelihood of the targets is not finite: look for NaN or inf in them")
     scale = (asked.num_data or seen.inputs) / seen.inputs
     found = [_Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
-    fit = _Fit(network, found, seen, noise, fits_noise)
+    fit = _Fit(network, found, seen.times(scale), noise, fits_noise)
     fit.choose_(asked, source)
     return fit.result(list(named))
 
@@ -256,18 +267,18 @@ class _Found(NamedTuple):
         mean = basis.out.mT @ was.mean @ basis.into
         return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
 
-    def set_(self, curvature: Tensor, tau: float) -> None:
-        """Gives the layer its posterior, in place."""
-        lamda = None if self.left_out is None else self._lamda(tau)
-        set_gaussian_(self.layer, self.was, self.basis, (curvature + tau).rsqrt(), tau, lamda)
+    def set_(self, tau: float, variance: float) -> None:
+        """Gives the layer its posterior, in place, for noise whose variance is so many times what Lambda was for."""
+        lamda = None if self.left_out is None else self._lamda(tau, variance)
+        set_gaussian_(self.layer, self.was, self.basis, (self.curvature / variance + tau).rsqrt(), tau, lamda)
 
-    def _lamda(self, tau: float) -> float | None:
+    def _lamda(self, tau: float, variance: float) -> float | None:
         """That gives the directions that are left out the variance, in the mean, which they would have had."""
         assert self.left_out is not None
         energy = float(self.left_out.sum())
         if energy <= 0:
             return None
-        variances = 1 / (self.output_curvature[:, None] * self.left_out + tau)
+        variances = 1 / (self.output_curvature[:, None] * self.left_out / variance + tau)
         return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)
 
 
@@ -306,8 +317,8 @@ class _Fit:
         else:
             self.taus = [tau] * len(means)
         self.curvatures = [one / variance for one in curvatures]
-        for one, curvature, own in zip(self.found, self.curvatures, self.taus, strict=True):
-            one.set_(curvature, own)
+        for one, own in zip(self.found, self.taus, strict=True):
+            one.set_(own, variance)
 
     def _loss(self, source: _Source, samples: int, number: int) -> float:
         """The NLL of validation data, the same draws for all precisions."""
@@ -317,7 +328,9 @@ class _Fit:
                 outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
                 nll = predictive_nll(self.likelihood, outputs, y)
                 total, count = total + float(nll.sum()), count + len(nll)
-        return total / max(count, 1)
+        if not count:
+            raise ValueError("validation holds no inputs: expected at least one batch")
+        return total / count
 
     def result(self, names: list[str]) -> Laplace:
         """What users get."""
