@@ -32,13 +32,15 @@ from bnn.functional.laplace import (
     fitted_precision,
     log_evidence,
 )
-from bnn.likelihoods.base import predictive_nll
+from bnn.likelihoods.base import about, predictive_nll
 from bnn.nn.base import plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
 
 GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
 CHOICES = ["marginal", "validation"]
+MOST_OUTPUTS = {"exact": math.inf, "sampled": 0}  # of a network for which one backward pass is made for each of them
+FEW_OUTPUTS, FEW_OUTPUTS_OF_ALL = 100, 10  # where nobody says: only through the last layer these passes cost little
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def laplace_(
     *,
     likelihood: Any = None,
     validation: Any = None,
-    labels: str = "sampled",
+    labels: str | None = None,
     inducing_cols: int | None = None,
     num_data: int | None = None,
     batch_size: int = 500,
@@ -93,7 +95,9 @@ def laplace_(
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
         validation: held-out data for "validation"; None: the validation part of a `Data`.
         labels: "sampled": one label per input, drawn from the network's prediction; "exact": the Gauss-Newton matrix,
-            one backward pass for every output.
+            one backward pass for every output (what belongs to two positions of an input cancels in the mean only:
+            positions get random signs). None: "exact" for at most 100 outputs if layers="last", else for at most 10:
+            labels of a network that is sure hardly vary, so that samples of a few hundred say little.
         inducing_cols: of plain layers, fewer than d_in directions of the input (M_in): those that the weights need,
             then those with most curvature; lamda covers the others so that their mean variance is kept.
         num_data: how many inputs the posterior is for; None: as many as there are in `data`.
@@ -118,7 +122,8 @@ def laplace_(
     torch.Size([5])
     """
     check_network(network)
-    check_choice("labels", labels, ["sampled", "exact"])
+    if labels is not None:
+        check_choice("labels", labels, list(MOST_OUTPUTS))
     check_size("inducing_cols", inducing_cols, none=True)
     check_size("num_data", num_data, none=True)
     check_size("batch_size", batch_size)
@@ -130,7 +135,7 @@ def laplace_(
     source = _Source(data, validation, batch_size, next((p.device for p in network.parameters()), torch.device("cpu")))
     if prior_precision == "validation" and source.validation is None:
         raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
-    asked = _Asked(layers, prior_precision, likelihood, labels == "exact", inducing_cols, num_data, samples, generator)
+    asked = _Asked(layers, prior_precision, likelihood, labels, inducing_cols, num_data, samples, generator)
     if not isinstance(network, Mixture) and mixtures(network):
         raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
     members = list(network.members) if isinstance(network, Mixture) else [unwrapped(network)]
@@ -145,7 +150,7 @@ class _Asked(NamedTuple):
     layers: Layers
     precision: str | float
     likelihood: Any
-    exact: bool
+    labels: str | None
     columns: int | None
     num_data: int | None
     samples: int
@@ -194,7 +199,9 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
         )
     layers = {name: layer for name, layer in named.items() if isinstance(layer, InducingBase)}
     with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
-        watch = Watch(network, layers, noise, asked.exact, asked.generator, lambda n: advance("curvature", n))
+        watch = Watch(
+            network, layers, noise, _most_outputs(asked, noise), asked.generator, lambda n: advance("curvature", n)
+        )
         curvatures, seen = watch.curvatures(source.batches)
         for curvature in curvatures:
             if asked.columns is not None and curvature.layer in plain:
@@ -217,6 +224,15 @@ def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
     if given == "gaussian":
         return likelihoods.Gaussian(1.0, learn=False), True
     return likelihoods.get(given), False
+
+
+def _most_outputs(asked: _Asked, likelihood: Any) -> float:
+    """Up to how many outputs the curvature is exact."""
+    if asked.labels is not None:
+        return MOST_OUTPUTS[asked.labels]
+    if not about(likelihood).has_scores:
+        return MOST_OUTPUTS["sampled"]
+    return FEW_OUTPUTS if asked.layers == "last" else FEW_OUTPUTS_OF_ALL
 
 
 def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.Module]:

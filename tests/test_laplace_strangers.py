@@ -105,6 +105,30 @@ def test_scores_come_in_parts_where_they_are_many(monkeypatch: pytest.MonkeyPatc
     assert math.isclose(whole.effective_parameters["2"], parts.effective_parameters["2"], rel_tol=1e-4)
 
 
+@pytest.mark.parametrize(("d_out", "layers", "exact"), [(3, "last", True), (11, "last", True), (11, "2", False)])
+def test_curvature_is_exact_unless_outputs_are_many(d_out: int, layers: str, exact: bool) -> None:
+    """Sampled labels give another posterior for every seed."""
+    data, net = classes(), mlp(d_out)
+    both = [
+        bnn.laplace_(copy.deepcopy(net), data, layers, generator=torch.Generator().manual_seed(seed)).log_evidence
+        for seed in (0, 1)
+    ]
+    assert (both[0] == both[1]) is exact
+
+
+def test_a_likelihood_without_scores_is_sampled() -> None:
+    class Own(bnn.likelihoods.Likelihood):
+        def forward(self, output: Tensor, target: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(output, target, reduction="none")
+
+        def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
+            return bnn.likelihoods.Categorical().sampled_score(output, generator)
+
+    assert bnn.laplace_(mlp(), classes(), likelihood=Own()).effective_parameters["2"] > 0
+    with pytest.raises(TypeError, match="`scores` for labels='exact'"):
+        bnn.laplace_(mlp(), classes(), likelihood=Own(), labels="exact")
+
+
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 

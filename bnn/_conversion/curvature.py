@@ -107,7 +107,7 @@ class Watch:
         network: it is left as it was.
         layers: inducing ones, by name.
         likelihood: with `sampled_score` or `scores`.
-        exact: all scores, rather than one that is sampled.
+        most: all scores of a network with at most so many outputs, one that is sampled of others.
         generator: of sampled labels and signs.
         advance: told how many inputs are done.
     """
@@ -117,11 +117,11 @@ class Watch:
         network: nn.Module,
         layers: Mapping[str, InducingBase],
         likelihood: Any,
-        exact: bool,
+        most: float,
         generator: torch.Generator | None,
         advance: Callable[[int], None],
     ) -> None:
-        self.network, self.layers, self.likelihood, self.exact = network, layers, likelihood, exact
+        self.network, self.layers, self.likelihood, self.most = network, layers, likelihood, most
         self.generator, self.advance = generator, advance
 
     def curvatures(self, batches: Batches) -> tuple[list[Curvature], Seen]:
@@ -196,7 +196,7 @@ class Watch:
     def _scores(self, output: Tensor, y: Any) -> Iterator[Tensor]:
         """d loss / d output, for one sampled label or for each output; 0 where targets are ignored."""
         likelihood = about(self.likelihood)
-        if self.exact:
+        if (output.shape[1] if output.ndim > 1 else 1) <= self.most:
             scores = likelihood.scores(output, self.generator)
         else:
             scores = iter([likelihood.sampled_score(output, self.generator)])

@@ -66,6 +66,11 @@ class Likelihood(nn.Module):
         """
         raise TypeError(_no_curvature(self))
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether it defines `scores`."""
+        return type(self).scores is not Likelihood.scores
+
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
         return {}
