@@ -283,6 +283,12 @@ class _Found(NamedTuple):
         mean = basis.out.mT @ was.mean @ basis.into
         return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
 
+    def all_entries(self) -> Tensor:
+        """Lambda of every direction of the input, of those that are left out as far as it is a product: (M_out, M)."""
+        if self.left_out is None:
+            return self.curvature
+        return torch.cat([self.curvature, self.output_curvature[:, None] * self.left_out], dim=1)
+
     def set_(self, tau: float, variance: float) -> None:
         """Gives the layer its posterior, in place, for noise whose variance is so many times what Lambda was for."""
         lamda = None if self.left_out is None else self._lamda(tau, variance)
@@ -294,7 +300,7 @@ class _Found(NamedTuple):
         energy = float(self.left_out.sum())
         if energy <= 0:
             return None
-        variances = 1 / (self.output_curvature[:, None] * self.left_out / variance + tau)
+        variances = 1 / (self.all_entries()[:, self.curvature.shape[1] :] / variance + tau)
         return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)
 
 
@@ -323,7 +329,7 @@ class _Fit:
 
     def set_(self, tau: float | None) -> None:
         """Posteriors under the precision `tau`; None: by marginal likelihood."""
-        curvatures, means = [one.curvature for one in self.found], [one.mean for one in self.found]
+        curvatures, means = [one.all_entries() for one in self.found], [one.mean for one in self.found]
         variance = 1.0
         if self.fits_noise:
             sd, self.taus = fitted_noise(curvatures, means, self.seen.squares, self.seen.values, tau)

@@ -163,6 +163,15 @@ def test_lamda_of_fewer_columns_knows_the_fitted_noise() -> None:
     assert abs(variances[1] / variances[0] - 1) < 0.3
 
 
+def test_directions_that_are_left_out_count_in_the_evidence() -> None:
+    """Otherwise fewer columns would ask for another precision, and have more evidence."""
+    net, data = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3)), classes(200)
+    whole, narrow, least = (bnn.laplace_(copy.deepcopy(net), data, inducing_cols=m) for m in (None, 8, 3))
+    assert math.isclose(whole.prior_precision["2"], narrow.prior_precision["2"], rel_tol=0.02)
+    assert math.isclose(whole.log_evidence, narrow.log_evidence, rel_tol=1e-3)
+    assert least.log_evidence < whole.log_evidence
+
+
 # ---- what it refuses -------------------------------------------------------------------------------------------------
 
 

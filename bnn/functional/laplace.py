@@ -75,9 +75,9 @@ def effective_number(curvature: Tensor, tau: float) -> float:
 def log_evidence(curvature: Tensor, mean: Tensor, tau: float) -> float:
     """What a layer adds to log p(data | mean) in the log marginal likelihood.
 
-    1/2 [ n log tau - tau |mean|^2 - sum log(Lambda + tau) ] for n entries.
+    1/2 [ n log tau - tau |mean|^2 - sum log(Lambda + tau) ] for the n entries of Lambda.
     """
-    n = mean.numel()
+    n = curvature.numel()
     volume = float(torch.log(curvature + tau).sum())
     return 0.5 * (n * math.log(tau) - tau * float(mean.double().square().sum()) - volume)
 
