@@ -33,6 +33,7 @@ from bnn.functional.laplace import (
     log_evidence,
 )
 from bnn.likelihoods.base import about, predictive_nll
+from bnn.likelihoods.registry import DEFAULTS
 from bnn.nn.base import plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
@@ -220,8 +221,8 @@ def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
     """The likelihood, and whether its noise is to be fitted; it then stands for noise of sd 1."""
     if given is None:
         integers = isinstance(y, Tensor) and not y.is_floating_point()
-        given = "categorical" if integers else "gaussian"
-    if given == "gaussian":
+        given = DEFAULTS["classification" if integers else "regression"]
+    if given == DEFAULTS["regression"]:  # by name: nobody gave a noise
         return likelihoods.Gaussian(1.0, learn=False), True
     return likelihoods.get(given), False
 
