@@ -92,6 +92,11 @@ class Likelihood(nn.Module):
     def _called(self) -> str:
         return "this likelihood" if self.name is None else f"the likelihood {self.name!r}"
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether it defines `scores`."""
+        return type(self).scores is not Likelihood.scores
+
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
         return {}
