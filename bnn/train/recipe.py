@@ -30,7 +30,7 @@ class Recipe:
     """Everything that decides the result of a run, apart from the data themselves.
 
     Stages: build the network (and `members` independent copies of it); train it plain by `pretrain`, or read `weights`;
-    convert it by `method`; train by `schedule`; calibrate it. A stage that is not asked for is left out.
+    convert it by `method`; train by `schedule`; `laplace`; calibrate it. A stage that is not asked for is left out.
 
     Args:
         data: {"name": a named set, ...}, {"csv": file, "target": column, ...}, {"folder": path, ...} or
@@ -48,6 +48,8 @@ class Recipe:
             schedule's.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
+            a name or a glob, or a list of these; of an ensemble in every member. None: no layer does.
         calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
             validation inputs.
         seed: of everything random.
@@ -86,6 +88,9 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
+    laplace: str | tuple[str, ...] | None = described(
+        "Laplace's posterior in the end, of these layers: last, all, or a name.", default=None, panel=NETWORK, typed=str
+    )
     calibrate: bool = described("Fit a temperature on the validation data in the end. [yes]", default=True, panel=MORE)
     seed: int = described("Of everything random. [0]", default=0, panel=RUN, least=0)
     name: str = described("What the recipe is called.", default="run", panel=RUN)
@@ -103,6 +108,7 @@ class Recipe:
         check_size("members", self.members)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
+        self._check_laplace()
         for weight in self.kl_weights:
             check_positive("a weight in kl_weights", weight, zero=True)
         if self.kl_weights and not self.bayesian:
@@ -118,6 +124,13 @@ class Recipe:
             raise ValueError(f"method must have an inference, as {_EXAMPLES['method']}; got {self.method}")
         if inference == PLAIN and len(self.method) > 1:
             raise ValueError(f"a deterministic method has no options; got {self.method}")
+
+    def _check_laplace(self) -> None:
+        if self.laplace is None:
+            return
+        several = self.laplace if isinstance(self.laplace, tuple) else (self.laplace,)
+        if not several or not all(isinstance(one, str) and one for one in several):
+            raise ValueError(f'laplace must be "last", "all", a name, or a list of names; got {self.laplace!r}')
 
     @property
     def bayesian(self) -> bool:
@@ -159,8 +172,8 @@ class Recipe:
         for part in ("schedule", "pretrain"):
             if isinstance(given.get(part), Mapping):
                 given[part] = Schedule.of(dict(given[part]))
-        for part in ("kl_weights", "ours"):
-            if part in given:
+        for part in ("kl_weights", "ours", "laplace"):
+            if isinstance(given.get(part), list):
                 given[part] = tuple(given[part])
         return cls(**given)
 

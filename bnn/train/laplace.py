@@ -1,0 +1,80 @@
+"""Laplace's approximation at the end of training: found out beforehand whether it can be done, and done on all data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bnn._common.seeds import own_randomness, seed_everything
+from bnn._conversion.laplace_layers import Layers, chosen_layers
+from bnn._engine.inputs import device_of, evaluating
+from bnn.data.dataset import Data
+from bnn.data.forms import batches_in_order, to_device
+from bnn.laplace import Laplace, laplace_, members_of
+from bnn.likelihoods.base import about
+from bnn.prediction import draws
+
+FEW = 2  # inputs to try the network on
+
+
+@dataclass(frozen=True)
+class LaplaceStage:
+    """What `bnn.laplace_` is asked for once training has ended.
+
+    Args:
+        layers: as for `bnn.laplace_`.
+        data: the training data, as `bnn.fit` takes them.
+        likelihood: the one that is trained; a noise that was learned is held.
+        num_data: how many inputs the posterior is for; None: as many as there are.
+    """
+
+    layers: Layers
+    data: Any
+    likelihood: Any
+    num_data: int | None = None
+
+    def check(self, network: nn.Module) -> None:
+        """Raises before training what `run_` would raise after it: on a few inputs, and nothing is changed.
+
+        Raises:
+            ValueError: no such layers, or layers that cannot have one: Ensemble-U, global inducing weights, ....
+            TypeError: a likelihood that does not know its curvature, or a network with several outputs.
+        """
+        device = device_of(network)
+        with own_randomness(device), torch.no_grad(), evaluating(network):
+            data = self.data.train if isinstance(self.data, Data) else self.data
+            x = to_device(next(batches_in_order(data, FEW))[0], device)
+            for member in members_of(network):
+                chosen_layers(member, self.layers, x)
+            output = draws(network, x, samples=0, generator=torch.Generator())[0]
+            about(self.likelihood).sampled_score(output, torch.Generator())
+
+    def run_(self, network: nn.Module, seed: int, progress: bool | None = False) -> Laplace:
+        """Gives the layers their posteriors, in place; the same again from the same network and seed."""
+        with own_randomness(device_of(network)):
+            seed_everything(seed)  # for a loader that shuffles
+            return laplace_(
+                network,
+                self.data,
+                self.layers,
+                likelihood=self.likelihood,
+                num_data=self.num_data,
+                generator=torch.Generator().manual_seed(seed),
+                progress=progress,
+            )
+
+
+def record(found: Laplace | None) -> dict[str, Any] | None:
+    """As JSON, without the likelihood, which a run keeps for itself."""
+    if found is None:
+        return None
+    names = ("prior_precision", "log_evidence", "effective_parameters", "inputs")
+    return {name: getattr(found, name) for name in names}
+
+
+def from_record(stored: dict[str, Any] | None, likelihood: Any) -> Laplace | None:
+    """What `record` gave."""
+    return None if stored is None else Laplace(likelihood=likelihood, **stored)
