@@ -41,7 +41,7 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     resume: bool = True,
     seed: int | None = None,
-    laplace: Layers | None = None,
+    laplace: Layers | dict[str, Any] | None = None,
     num_data: int | None = None,
     validation_samples: int = 10,
     save_every: float = 300.0,
@@ -87,7 +87,8 @@ def fit(
         laplace: "last", "all", names or modules: in the end these layers get the posterior of `bnn.laplace_`, from the
             training data without augmentation and with the likelihood as trained; `history.laplace` says what was
             found. Whether it can be done is found out before training. A run that resumes begins from its checkpoint,
-            which does not hold it, and ends with the same bits. None leaves it out.
+            which does not hold it, and ends with the same bits. A dict has further arguments of it, as {"layers":
+            "last", "prior_precision": "validation"}. None leaves it out.
         num_data: number of training inputs, where a loader cannot say.
         save_every: seconds between checkpoints; there is one after every epoch anyway, but for epochs of less than two
             seconds. 0: after every step.
@@ -137,7 +138,7 @@ def fit(
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
     monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples)
-    ending = None if laplace is None else LaplaceStage(laplace, data, elbo.likelihood, source.num_data)
+    ending = None if laplace is None else LaplaceStage(laplace, data, elbo.likelihood, source.num_data, validation)
     if ending is not None:
         ending.check(net)
     folder = None if out is None else RunFolder(out)

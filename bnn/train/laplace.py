@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from bnn._common.seeds import own_randomness, seed_everything
-from bnn._conversion.laplace_layers import Layers, chosen_layers
+from bnn._conversion.laplace_layers import chosen_layers
 from bnn._engine.inputs import device_of, evaluating
 from bnn.data.dataset import Data
 from bnn.data.forms import batches_in_order, to_device
 from bnn.laplace import Laplace, laplace_, members_of
 from bnn.likelihoods.base import about
 from bnn.prediction import draws
+from bnn.train.laplace_options import laplace_options
 
 FEW = 2  # inputs to try the network on
 
@@ -25,16 +26,18 @@ class LaplaceStage:
     """What `bnn.laplace_` is asked for once training has ended.
 
     Args:
-        layers: as for `bnn.laplace_`.
+        asked: layers, or a dict of arguments, as `laplace_options` reads them.
         data: the training data, as `bnn.fit` takes them.
         likelihood: the one that is trained; a noise that was learned is held.
         num_data: how many inputs the posterior is for; None: as many as there are.
+        validation: held-out data; None: those of a `Data`.
     """
 
-    layers: Layers
+    asked: Any
     data: Any
     likelihood: Any
     num_data: int | None = None
+    validation: Any = None
 
     def check(self, network: nn.Module) -> None:
         """Raises before training what `run_` would raise after it: on a few inputs, and nothing is changed.
@@ -43,12 +46,17 @@ class LaplaceStage:
             ValueError: no such layers, or layers that cannot have one: Ensemble-U, global inducing weights, ....
             TypeError: a likelihood that does not know its curvature, or a network with several outputs.
         """
-        device = device_of(network)
+        options, device = laplace_options(self.asked), device_of(network)
+        held_out = self.data.validation if isinstance(self.data, Data) else None
+        if options.get("prior_precision") == "validation" and held_out is None and self.validation is None:
+            raise ValueError(
+                'laplace: prior_precision="validation" needs validation data: give some, or use "marginal"'
+            )
         with own_randomness(device), torch.no_grad(), evaluating(network):
             data = self.data.train if isinstance(self.data, Data) else self.data
             x = to_device(next(batches_in_order(data, FEW))[0], device)
             for member in members_of(network):
-                chosen_layers(member, self.layers, x)
+                chosen_layers(member, options["layers"], x)
             output = draws(network, x, samples=0, generator=torch.Generator())[0]
             about(self.likelihood).sampled_score(output, torch.Generator())
 
@@ -59,11 +67,12 @@ class LaplaceStage:
             return laplace_(
                 network,
                 self.data,
-                self.layers,
                 likelihood=self.likelihood,
+                validation=self.validation,
                 num_data=self.num_data,
                 generator=torch.Generator().manual_seed(seed),
                 progress=progress,
+                **laplace_options(self.asked),
             )
 
 

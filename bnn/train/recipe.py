@@ -16,6 +16,7 @@ from bnn._common.options import described
 from bnn._common.text import nearest
 from bnn._conversion.methods import METHODS, PLAIN, conversions, find
 from bnn.data.sources import SOURCES, source_of
+from bnn.train.laplace_options import check_stored
 from bnn.train.schedule import MORE, USUAL, Schedule
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Recipe:
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
         laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
-            a name or a glob, or a list of these; of an ensemble in every member. None: no layer does.
+            a name or a glob, or a list of these; of an ensemble in every member. With other options, as
+            {"layers": "last", "prior_precision": "validation"}. None: no layer does.
         calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
             validation inputs.
         seed: of everything random.
@@ -88,7 +90,7 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
-    laplace: str | tuple[str, ...] | None = described(
+    laplace: str | tuple[str, ...] | dict[str, Any] | None = described(
         "Laplace's posterior in the end, of these layers: last, all, or a name.", default=None, panel=NETWORK, typed=str
     )
     calibrate: bool = described("Fit a temperature on the validation data in the end. [yes]", default=True, panel=MORE)
@@ -108,7 +110,7 @@ class Recipe:
         check_size("members", self.members)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
-        self._check_laplace()
+        check_stored(self.laplace)
         for weight in self.kl_weights:
             check_positive("a weight in kl_weights", weight, zero=True)
         if self.kl_weights and not self.bayesian:
@@ -124,13 +126,6 @@ class Recipe:
             raise ValueError(f"method must have an inference, as {_EXAMPLES['method']}; got {self.method}")
         if inference == PLAIN and len(self.method) > 1:
             raise ValueError(f"a deterministic method has no options; got {self.method}")
-
-    def _check_laplace(self) -> None:
-        if self.laplace is None:
-            return
-        several = self.laplace if isinstance(self.laplace, tuple) else (self.laplace,)
-        if not several or not all(isinstance(one, str) and one for one in several):
-            raise ValueError(f'laplace must be "last", "all", a name, or a list of names; got {self.laplace!r}')
 
     @property
     def bayesian(self) -> bool:

@@ -94,6 +94,19 @@ def test_what_cannot_be_done_is_refused_before_training(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_the_prior_by_validation_data(tmp_path: Path) -> None:
+    asked = {"layers": "last", "prior_precision": "validation"}
+    with pytest.raises(ValueError, match='prior_precision="validation" needs validation data'):
+        run(plain_net(), laplace=asked, out=tmp_path / "run")
+    net, by_hand = plain_net(), plain_net()
+    found = run(net, laplace=asked, validation=blobs(20, seed=2)).laplace
+    assert found.prior_precision["3"] in bnn.laplace.GRID
+    run(by_hand, validation=blobs(20, seed=2))
+    generator = torch.Generator().manual_seed(derived(7, IN_A_LOOP))
+    options = {"likelihood": "categorical", "validation": blobs(20, seed=2), "generator": generator}
+    assert bnn.laplace_(by_hand, blobs(), "last", "validation", **options).log_evidence == found.log_evidence
+
+
 # ---- recipes ---------------------------------------------------------------------------------------------------------
 
 
@@ -142,11 +155,16 @@ def test_every_member_of_a_compressed_ensemble_gets_its_own() -> None:
 
 
 def test_a_recipe_says_which_layers() -> None:
-    for value in ("last", ("a", "b"), None):
+    chosen = {"layers": "last", "prior_precision": "validation"}
+    for value in ("last", ("a", "b"), None, chosen):
         assert Recipe.from_dict(json.loads(json.dumps(recipe().but(laplace=value).to_dict()))).laplace == value
     for value in ("", (), 3, ("a", 3)):
         with pytest.raises(ValueError, match='laplace must be "last", "all", a name, or a list of names'):
             recipe().but(laplace=value)
+    with pytest.raises(ValueError, match=r"laplace: unknown 'label'.*expected some of \['layers', 'prior_"):
+        recipe().but(laplace={"label": "exact"})
+    with pytest.raises(ValueError, match="laplace: prior_precision"):
+        recipe().but(laplace={"prior_precision": "test"})
     method = {"inference": "ensemble-u", "inducing_rows": 2, "inducing_cols": 2}
     with pytest.raises(ValueError, match="is an Ensemble-U"):
         run_recipe(recipe(method=method), data=classes(), **QUIET)
