@@ -20,22 +20,21 @@ if TYPE_CHECKING:
     from bnn.report import Entry
     from bnn.train import Recipe
 
-# Every network sees the digits 30 times: those that are converted 20 times as a plain network, then 10 times as themselves.
-LAPLACE = {"layers": "last", "prior_precision": "validation"}
+# Every network sees the digits 30 times; what is converted 20 times as a plain network, then 10 times as itself.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Deterministic": ("ours/digits-deterministic", {"schedule": {"epochs": 30}}),
     "Deep ensemble": ("ours/digits-ensemble", {"schedule": {"epochs": 30}}),
     "Compressed ensemble": ("ours/digits-compressed-ensemble", {}),
-    "FFG-U + Laplace": ("ours/digits-from-trained", {"laplace": LAPLACE}),
+    "FFG-U + Laplace": ("ours/digits-from-trained", {"laplace": "last"}),
 }
 OOD = ("letters", "noise")
 CORRUPTIONS = {kind: [1, 3, 5] for kind in ("gaussian_noise", "impulse_noise", "contrast")}
 TITLE = "Four methods on handwritten digits"
 ABOUT = (
     "Every network sees 1,167 digits 30 times and is tested on 500 digits of other writers. The deep ensemble is three "
-    "plain networks, the compressed one the same in inducing form; FFG-U + Laplace is one network in inducing form, with "
-    "Laplace's posterior over its last layer. Letters and noise are unlike any input they were trained on: a network that "
-    "knows what it does not know is unsure about them."
+    "plain networks, the compressed one three in inducing form; FFG-U + Laplace is one in inducing form, with Laplace's "
+    "posterior over its last layer. Letters and noise are unlike any input they were trained on: a network that knows "
+    "what it does not know is unsure about them."
 )
 
 
@@ -47,7 +46,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Trains a network, two ensembles and an inducing net with Laplace on digits, and writes a report: three minutes."""
+    """Trains a network, two ensembles and an inducing net with Laplace on digits, and compares them: three minutes."""
     from bnn.cli.evaluated_runs import Wanted, evaluate_run
     from bnn.report import read_entry
     from bnn.train import run_recipe
@@ -122,9 +121,8 @@ def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
     print_comparisons(entries)
     say(f"report:   {page}  (open it in a browser)")
     say(f"pictures: {plots}{os.sep}  ({len(files)} files)")
-    say(
-        f"next:     bayesianize predict {folder_of(out, 'FFG-U + Laplace')} IMAGE...   or your own data: bayesianize train --data my.csv"
-    )
+    small = folder_of(out, list(METHODS)[-1])
+    say(f"next:     bayesianize predict {small} IMAGE...   or your own data: bayesianize train --data my.csv")
 
 
 def _state(folder: Path) -> str:

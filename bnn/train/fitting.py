@@ -87,8 +87,9 @@ def fit(
         laplace: "last", "all", names or modules: in the end these layers get the posterior of `bnn.laplace_`, from the
             training data without augmentation and with the likelihood as trained; `history.laplace` says what was
             found. Whether it can be done is found out before training. A run that resumes begins from its checkpoint,
-            which does not hold it, and ends with the same bits. A dict has further arguments of it, as {"layers":
-            "last", "prior_precision": "validation"}. None leaves it out.
+            which does not hold it, and ends with the same bits. The prior's precision is chosen by validation data if
+            there are at least 100, else by marginal likelihood; a dict says otherwise, and has further arguments of it,
+            as {"layers": "last", "prior_precision": "marginal"}. None leaves it out.
         num_data: number of training inputs, where a loader cannot say.
         save_every: seconds between checkpoints; there is one after every epoch anyway, but for epochs of less than two
             seconds. 0: after every step.

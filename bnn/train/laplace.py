@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from bnn._common.seeds import own_randomness, seed_everything
 from bnn._conversion.laplace_layers import chosen_layers
 from bnn._engine.inputs import device_of, evaluating
 from bnn.data.dataset import Data
-from bnn.data.forms import batches_in_order, to_device
+from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.laplace import Laplace, laplace_, members_of
 from bnn.likelihoods.base import about
 from bnn.prediction import draws
+from bnn.temperature import LEAST
 from bnn.train.laplace_options import laplace_options
 
 FEW = 2  # inputs to try the network on
@@ -46,9 +49,8 @@ class LaplaceStage:
             ValueError: no such layers, or layers that cannot have one: Ensemble-U, global inducing weights, ....
             TypeError: a likelihood that does not know its curvature, or a network with several outputs.
         """
-        options, device = laplace_options(self.asked), device_of(network)
-        held_out = self.data.validation if isinstance(self.data, Data) else None
-        if options.get("prior_precision") == "validation" and held_out is None and self.validation is None:
+        options, device = self.options(), device_of(network)
+        if options["prior_precision"] == "validation" and self._held_out() is None:
             raise ValueError(
                 'laplace: prior_precision="validation" needs validation data: give some, or use "marginal"'
             )
@@ -72,8 +74,27 @@ class LaplaceStage:
                 num_data=self.num_data,
                 generator=torch.Generator().manual_seed(seed),
                 progress=progress,
-                **laplace_options(self.asked),
+                **self.options(),
             )
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `bnn.laplace_`; the prior's precision by validation data, where there are at least 100 of them.
+
+        Networks that fit few inputs without an error have hardly any curvature left, so that the marginal likelihood
+        leaves draws too wide to be of use (docs/laplace.md).
+        """
+        usual = "validation" if _many(self._held_out()) else "marginal"
+        return {"prior_precision": usual, **laplace_options(self.asked)}
+
+    def _held_out(self) -> Any:
+        return self.data.validation if self.validation is None and isinstance(self.data, Data) else self.validation
+
+
+def _many(held_out: Any) -> bool:
+    """Whether there are validation data for a choice, as many as for a temperature."""
+    found = None if held_out is None else taken(held_out, "validation")
+    kept = found.dataset if isinstance(found, DataLoader) else found
+    return isinstance(kept, Sized) and len(kept) >= LEAST
 
 
 def record(found: Laplace | None) -> dict[str, Any] | None:

@@ -51,7 +51,7 @@ class Recipe:
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
         laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
             a name or a glob, or a list of these; of an ensemble in every member. With other options, as
-            {"layers": "last", "prior_precision": "validation"}. None: no layer does.
+            {"layers": "last", "prior_precision": "marginal"}; see `bnn.fit`. None: no layer does.
         calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
             validation inputs.
         seed: of everything random.

@@ -18,6 +18,7 @@ from bnn.data import Data, Part
 from bnn.nn.families.inducing import InducingBase
 from bnn.train import Recipe, run_recipe
 from bnn.train.execute import LAPLACE
+from bnn.train.laplace import LaplaceStage
 from bnn.train.loop import LAPLACE as IN_A_LOOP
 from bnn.train.runs.folder import RunFolder, check_free
 
@@ -107,6 +108,17 @@ def test_the_prior_by_validation_data(tmp_path: Path) -> None:
     assert bnn.laplace_(by_hand, blobs(), "last", "validation", **options).log_evidence == found.log_evidence
 
 
+def test_by_default_many_validation_data_choose() -> None:
+    for number, usual in ((99, "marginal"), (100, "validation")):
+        held_out = blobs(number, seed=2)
+        loader = DataLoader(TensorDataset(*held_out), batch_size=10)
+        for one in (held_out, loader, loader.dataset):
+            assert LaplaceStage("last", blobs(), None, validation=one).options()["prior_precision"] == usual
+        asked = {"prior_precision": 2.0}
+        assert LaplaceStage(asked, blobs(), None, validation=held_out).options()["prior_precision"] == 2.0
+    assert LaplaceStage("last", blobs(), None).options()["prior_precision"] == "marginal"
+
+
 # ---- recipes ---------------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +144,11 @@ def test_a_plain_run_with_laplace_opens_again(tmp_path: Path) -> None:
     assert max(opened.predict(data.validation)["epistemic"]) > 0
     plain = run_recipe(recipe(calibrate=False).but(laplace=None), data=data, **QUIET)
     found = bnn.laplace_(
-        plain.network, data, likelihood="categorical", generator=torch.Generator().manual_seed(derived(0, LAPLACE))
+        plain.network,
+        data,
+        prior_precision="validation",  # there are 120
+        likelihood="categorical",
+        generator=torch.Generator().manual_seed(derived(0, LAPLACE)),
     )
     assert found.log_evidence == one.history.laplace.log_evidence
 
