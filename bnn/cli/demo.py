@@ -32,7 +32,7 @@ CORRUPTIONS = {kind: [1, 3, 5] for kind in ("gaussian_noise", "impulse_noise", "
 TITLE = "Four methods on handwritten digits"
 ABOUT = (
     "Every network sees 1,167 digits 30 times and is tested on 500 digits of other writers. The deep ensemble is three "
-    "plain networks, the compressed one three in inducing form; FFG-U + Laplace is one in inducing form, with Laplace's "
+    "plain networks, the compressed one three in inducing form; FFG-U + Laplace is one in inducing form with Laplace's "
     "posterior over its last layer. Letters and noise are unlike any input they were trained on: a network that knows "
     "what it does not know is unsure about them."
 )
