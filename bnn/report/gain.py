@@ -16,7 +16,12 @@ from bnn.report.summary import Name, Sentence, listing
 
 QUALITY = ("accuracy", "rmse", "nll")  # the metrics that a sentence names
 FEW_SETS = 3  # of out-of-distribution inputs that it names
-HIGHER = "higher"
+HIGHER, UNCLEAR = "higher", "no clear difference"
+ALL = {
+    UNCLEAR: "no clear difference in any of these",
+    "better": "all of these are better",
+    "worse": "all of these are worse",
+}
 
 
 class Against(NamedTuple):
@@ -32,11 +37,11 @@ class Against(NamedTuple):
         assert self.own.value is not None
         assert self.plain.value is not None
         if None in (self.own.low, self.own.high, self.plain.low, self.plain.high):
-            return "no clear difference"
+            return UNCLEAR
         above = (self.own.low or 0.0) > (self.plain.high or 0.0)
         below = (self.own.high or 0.0) < (self.plain.low or 0.0)
         if not above and not below:
-            return "no clear difference"
+            return UNCLEAR
         return "better" if above == (self.better == HIGHER) else "worse"
 
 
@@ -77,14 +82,25 @@ def _value(found: Interval | None) -> float:
 
 
 def _against(own: Entry, plain: Entry) -> Sentence:
-    found = [f"{title} {one.own.text} against {one.plain.text} ({one.verdict})" for title, one in _measured(own, plain)]
+    found = [(f"{title} {one.own.text} against {one.plain.text}", one.verdict) for title, one in _measured(own, plain)]
     seen = _detection(own, plain)
     if seen is not None:
         one, names, scores = seen
-        by = f"{one.own.text} by {words(scores[0])} against {one.plain.text} by {words(scores[1])}"
-        found.append(f"AUROC on {names} {by} ({one.verdict})")
+        mine, other = (words(score) for score in scores)
+        by = f"{one.own.text} by {mine} against {one.plain.text} by {other}"
+        if mine == other:
+            by = f"{one.own.text} against {one.plain.text}, both by {mine}"
+        found.append((f"AUROC on {names} {by}", one.verdict))
     start = [Name(own.name), f" takes {_cost(own.evaluation)} of the plain network ("]
-    return [*start, Name(plain.name), "): " if found else ")", *listing(found), "."]
+    return [*start, Name(plain.name), "): " if found else ")", *_told(found), "."]
+
+
+def _told(found: Sequence[tuple[str, str]]) -> Sentence:
+    """Numbers with their verdicts, which are said once where all are the same."""
+    verdicts = {verdict for _, verdict in found}
+    if len(found) < 2 or len(verdicts) > 1:
+        return listing([f"{text} ({verdict})" for text, verdict in found])
+    return [*listing([text for text, _ in found]), f"; {ALL[verdicts.pop()]}"]
 
 
 def _reference(large: Entry, plain: Entry) -> Sentence:
