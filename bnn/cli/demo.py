@@ -49,19 +49,23 @@ def demo(
     """Trains a network, two ensembles and an inducing net with Laplace on digits, and compares them: three minutes."""
     from bnn.cli.evaluated_runs import Wanted, evaluate_run
     from bnn.report import read_entry
-    from bnn.train import run_recipe
+    from bnn.train import RunFolder, run_recipe
+    from bnn.train.runs.folder import is_finished
 
     if out.is_file():
         raise Mistake(f"{out} is a file; --out names a folder")
     progress = False if quiet else None
     for number, name in enumerate(METHODS, 1):
         folder, started = folder_of(out, name), time.monotonic()
-        _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {_state(folder)}")
+        recipe = recipe_of(name, seed, quick)
+        done = is_finished(RunFolder(folder), recipe)
+        _tell(quiet, f"[{number}/{len(METHODS)}] {name}: {'already trained' if done else 'training'}")
+        if done and measured(folder, quick):
+            continue
         with _one_thread():
-            run = run_recipe(recipe_of(name, seed, quick), folder, progress=progress)
-            if not measured(folder, quick):
-                _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
-                evaluate_run(run, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
+            run = run_recipe(recipe, folder, progress=progress)
+            _tell(quiet, f"      after {time.monotonic() - started:.0f} s: measuring")
+            evaluate_run(run, Wanted(ood=OOD, corruptions=None if quick else CORRUPTIONS, progress=progress))
     _tell(quiet, f"writing the report and its pictures to {out}{os.sep}")
     entries = [read_entry(folder_of(out, name), name) for name in METHODS]
     _finish(entries, out, as_json)
@@ -123,12 +127,6 @@ def _finish(entries: list[Entry], out: Path, as_json: bool) -> None:
     say(f"pictures: {plots}{os.sep}  ({len(files)} files)")
     small = folder_of(out, list(METHODS)[-1])
     say(f"next:     bayesianize predict {small} IMAGE...   or your own data: bayesianize train --data my.csv")
-
-
-def _state(folder: Path) -> str:
-    from bnn.train.runs.folder import RunFolder
-
-    return "already trained" if RunFolder(folder).state == "finished" else "training"
 
 
 def _tell(quiet: bool, text: str) -> None:
