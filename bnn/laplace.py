@@ -138,14 +138,21 @@ def laplace_(
     if prior_precision == "validation" and source.validation is None:
         raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
     asked = _Asked(layers, prior_precision, likelihood, labels, inducing_cols, num_data, samples, generator)
-    if not isinstance(network, Mixture) and mixtures(network):
-        raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
-    members = list(network.members) if isinstance(network, Mixture) else [unwrapped(network)]
+    members = members_of(network)
     warn_of_temperature(network, "it gets another posterior now")
     with torch.inference_mode(False), unchanged_on_error(network, []):
         forget_temperature_(network)
         found = [_one(member, source, asked, progress) for member in members]
     return _together(found) if isinstance(network, Mixture) else found[0]
+
+
+def members_of(network: nn.Module) -> list[nn.Module]:
+    """The networks that get a posterior each: the members of an ensemble, or the network itself."""
+    if isinstance(network, Mixture):
+        return list(network.members)
+    if mixtures(network):
+        raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
+    return [unwrapped(network)]
 
 
 class _Asked(NamedTuple):
