@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,11 +15,11 @@ from bnn import likelihoods
 from bnn._common.checks import check_choice, check_positive, check_size
 from bnn._common.progress import progress_of
 from bnn._common.text import listed
-from bnn._conversion.curvature import Curvature, Seen, Watch
+from bnn._conversion.curvature import Seen, Watch
 from bnn._conversion.laplace_layers import Layers, chosen_layers
-from bnn._conversion.posterior import Before, before, set_gaussian_, set_whole_
+from bnn._conversion.posterior import Found, before, set_whole_
 from bnn._conversion.undo import unchanged_on_error
-from bnn._engine.inputs import check_network, device_of, evaluating
+from bnn._engine.inputs import batches_of, check_network, device_of, evaluating
 from bnn._engine.members import Mixture, mixtures
 from bnn._engine.noise import unwrapped
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
@@ -27,7 +28,6 @@ from bnn.data.dataset import Data, Part, each
 from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.functional.kernels import to_matrix
 from bnn.functional.laplace import (
-    Basis,
     effective_number,
     fitted_noise,
     fitted_precision,
@@ -41,6 +41,7 @@ from bnn.prediction import draws
 
 GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
 CHOICES = ["marginal", "validation"]
+LOOK, DRAWS, LOST = 200, 20, 0.1  # inputs and draws that tell whether a posterior is too wide: by so many nats
 MOST_OUTPUTS = {"exact": math.inf, "sampled": 0}  # of a network for which one backward pass is made for each of them
 FEW_OUTPUTS, FEW_OUTPUTS_OF_ALL = 100, 10  # where nobody says: only through the last layer these passes cost little
 
@@ -110,6 +111,8 @@ def laplace_(
 
     Returns:
         The precisions, the evidence and the likelihood.
+
+    Warns where draws explain the data worse than the mean by more than 0.1 nats: the posterior is too wide then.
 
     Raises:
         ValueError: no such layers; a layer of another family, of Ensemble-U or under global inducing weights; a plain
@@ -221,10 +224,32 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
     if not math.isfinite(seen.log_likelihood):
         raise ValueError("the likelihood of the targets is not finite: look for NaN or inf in them")
     scale = (asked.num_data or seen.inputs) / seen.inputs
-    found = [_Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
+    found = [Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
     fit = _Fit(network, found, seen.times(scale), noise, fits_noise)
     fit.choose_(asked, source)
+    _warn_of_width(network, *first, fit.likelihood)
     return fit.result(list(named))
+
+
+def _warn_of_width(network: nn.Module, x: Any, y: Any, likelihood: Any) -> None:
+    """Warns where draws explain the data much worse than the mean does: the curvature there is too small to be true.
+
+    A network that is sure of few data has hardly any curvature at its mode; the Gaussian then reaches to where the loss
+    is high.
+    """
+    (x, *_), (y, *_) = batches_of(x, LOOK), batches_of(y, LOOK)
+    with torch.no_grad(), evaluating(network):
+        outputs = [draws(network, x, samples, torch.Generator().manual_seed(0)) for samples in (0, DRAWS)]
+    targets = fitting_targets(y, outputs[0][0], likelihood)
+    mean, drawn = (predictive_nll(likelihood, own, targets).mean().item() for own in outputs)
+    if drawn > mean + LOST:
+        warnings.warn(
+            f"Laplace's approximation is too wide here: the NLL of {len(outputs[0][0])} of these inputs is {drawn:.3g} "
+            f"under draws and {mean:.3g} at the mean. Networks that fit few data closely have hardly any curvature: "
+            'use prior_precision="validation" with held-out data, or a larger number',
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
@@ -271,54 +296,10 @@ def _together(found: list[Laplace]) -> Laplace:
     return Laplace(precisions, sum(one.log_evidence for one in found), likelihood, numbers, found[0].inputs)
 
 
-class _Found(NamedTuple):
-    """What the posterior of one layer follows from."""
-
-    layer: InducingBase
-    was: Before
-    basis: Basis
-    curvature: Tensor  # Lambda (M_out, m), in float64
-    mean: Tensor  # Q_out^T u Q_in
-    left_out: Tensor | None  # second moments (sums over rows) of t along the directions that are left out
-    output_curvature: Tensor  # with these, Lambda is in proportion to them: (M_out,)
-
-    @classmethod
-    def of(cls, curvature: Curvature, eigenvalues: list[Tensor], scale: float) -> _Found:
-        """In the basis in which the product of all precisions is smallest: no basis gets below the true one's."""
-        volumes = [float((scale * one + 1).log().sum()) for one in eigenvalues]
-        best = volumes.index(min(volumes))
-        basis, was = curvature.bases()[best], before(curvature.layer)
-        left_out = None if curvature.columns is None else curvature.columns.left_out
-        g, _ = curvature.moments.of_rows
-        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal() / curvature.rows
-        mean = basis.out.mT @ was.mean @ basis.into
-        return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
-
-    def all_entries(self) -> Tensor:
-        """Lambda of every direction of the input, of those that are left out as far as it is a product: (M_out, M)."""
-        if self.left_out is None:
-            return self.curvature
-        return torch.cat([self.curvature, self.output_curvature[:, None] * self.left_out], dim=1)
-
-    def set_(self, tau: float, variance: float) -> None:
-        """Gives the layer its posterior, in place, for noise whose variance is so many times what Lambda was for."""
-        lamda = None if self.left_out is None else self._lamda(tau, variance)
-        set_gaussian_(self.layer, self.was, self.basis, (self.curvature / variance + tau).rsqrt(), tau, lamda)
-
-    def _lamda(self, tau: float, variance: float) -> float | None:
-        """That gives the directions that are left out the variance, in the mean, which they would have had."""
-        assert self.left_out is not None
-        energy = float(self.left_out.sum())
-        if energy <= 0:
-            return None
-        variances = 1 / (self.all_entries()[:, self.curvature.shape[1] :] / variance + tau)
-        return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)
-
-
 class _Fit:
     """The layers of one network: their precisions, and the noise."""
 
-    def __init__(self, network: nn.Module, found: list[_Found], seen: Seen, likelihood: Any, fits_noise: bool) -> None:
+    def __init__(self, network: nn.Module, found: list[Found], seen: Seen, likelihood: Any, fits_noise: bool) -> None:
         self.network, self.found, self.seen = network, found, seen
         self.likelihood, self.fits_noise = likelihood, fits_noise
         self.taus: list[float] = []
