@@ -119,6 +119,17 @@ def trained(net: nn.Module, decay: float) -> nn.Module:
     return net.eval()
 
 
+def converted(net: nn.Module, **options: Any) -> tuple[list[str], list[str]]:
+    """Converts, in place, and returns what was said: of energies last."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bnn.bayesianize_(net, "inducing", **options)
+    said: tuple[list[str], list[str]] = [], []
+    for one in caught:
+        said[one.category is EnergyWarning].append(str(one.message))
+    return said
+
+
 @torch.no_grad()
 def output(net: nn.Module, x: Any) -> Tensor:
     """At the posterior mean, in float32."""
@@ -136,20 +147,16 @@ def test_the_default_call_neither_grows_nor_loses_in_silence(name: str, dtype: t
         want, count = output(plain, x), bnn.parameter_count(plain)
         for more in ({}, {"activations": x}):
             net = copy.deepcopy(plain)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                bnn.bayesianize_(net, "inducing", **more)
-            said = " ".join(str(one.message) for one in caught)
-            assert all(part in said for part in case.left)
+            others, energies = converted(net, **more)
+            assert all(part in " ".join(others) for part in case.left)
             assert bnn.parameter_count(net) < count
             assert {p.dtype for p in net.parameters()} == {dtype}
             lost = float((output(net, x) - want).square().mean() / want.var())
-            warned = any(one.category is EnergyWarning for one in caught)
-            assert warned or lost < 0.05, (decay, list(more))
+            assert energies or lost < 0.05, (decay, list(more))
             if decay == 1.0:
-                assert not warned
+                assert not energies
             elif not more:
-                assert warned
+                assert energies
             assert bnn.predict(net, x, samples=2).probs.isfinite().all()
 
 
@@ -188,3 +195,20 @@ def test_other_mistakes_in_a_forward_keep_their_message() -> None:
     bnn.bayesianize_(net, "ffg")
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'scale'$"):
         bnn.predict(net, {"x": torch.randn(4, 3)})
+
+
+def test_a_small_trained_network_does_not_pass_for_a_random_start() -> None:
+    """So few weights could be anything: where they are beyond torch's uniform start, the loss is named."""
+    x = torch.randn(400, 2)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    assert converted(copy.deepcopy(net))[1] == []  # nothing to lose
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    assert (net(x).argmax(1) == y).float().mean() > 0.9
+    (energy,) = converted(net)[1]
+    assert energy.startswith("1 layer keeps less than 80% of the energy of the weights: 0 ")
+    assert (bnn.predict(net, x, samples=0).probs.argmax(1) == y).float().mean() < 0.9  # it is as bad as it says
