@@ -24,7 +24,7 @@ from bnn._engine import recompute
 from bnn._engine.call import NotLast
 from bnn._engine.draw import Draw
 from bnn._engine.forward import Forward, open_forward
-from bnn._engine.inputs import modules_of
+from bnn._engine.inputs import explain_names, modules_of
 from bnn._engine.noise import unwrapped
 from bnn._engine.unused import warn_outside
 
@@ -64,7 +64,11 @@ class FoldingWarning(UserWarning):
 def call(network: nn.Module, x: Any) -> Any:
     """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
     if isinstance(x, Mapping):
-        return network(**x)
+        try:
+            return network(**x)
+        except TypeError as error:
+            explain_names(x, error)
+            raise
     if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
         return network(*x)
     return network(x)

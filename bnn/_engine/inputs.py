@@ -56,6 +56,16 @@ def number_of_inputs(x: Any) -> int | None:
     return inputs_of(parts, {}) if isinstance(parts, tuple | list) else None
 
 
+def explain_names(x: Mapping[str, Any], error: TypeError) -> None:
+    """Raises TypeError with what to do, if `error` is of a forward that does not take a name of `x` as a keyword."""
+    if any(f"forward() got an unexpected keyword argument {name!r}" in str(error) for name in x):
+        raise TypeError(
+            f"{error}; a dict of inputs is passed as keyword arguments, here {', '.join(map(str, x))}. Where forward "
+            "takes the dict itself, put the network into a module of your own, and convert and use that one: "
+            "`def forward(self, **inputs): return self.network(inputs)`"
+        ) from error
+
+
 def batches_of(x: Any, size: int | None) -> list[Any]:
     """`x` in parts of `size` along dimension 0; None is one part."""
     if size is None:
