@@ -119,10 +119,12 @@ def convert_chosen_(
             warnings.warn(message, UserWarning, stacklevel=3)
         if keep:
             warn_of_temperature(network, "it is converted now", stacklevel=3)
+        kept_outputs: list[float] = []
         if inputs is not None:
             fitted = fit_layers(network, _to_fit(plans), inputs)
             starts = _starts(network, plans, fitted.found)
             fitted.apply_statistics_()
+            kept_outputs = fitted.outputs
             for doubt in fitted.doubts():
                 warnings.warn(doubt, UserWarning, stacklevel=3)
         for plan, start in zip(plans, starts, strict=True):
@@ -133,7 +135,7 @@ def convert_chosen_(
         forget_temperature_(network)
         mark_root_(network)
         if keep:
-            warn_of_losses({plan.name: (plan.layer, plan.weights) for plan in plans}, stacklevel=4)
+            warn_of_losses({plan.name: (plan.layer, plan.weights) for plan in plans}, 4, kept_outputs)
 
 
 def bayesian_from_template(layer: nn.Module, inference: str, **options: Any) -> BayesianLayer:

@@ -34,6 +34,7 @@ class Fitted(NamedTuple):
     statistics: list[tuple[Tensor, Tensor]]  # buffers of BatchNorm and better values for them
     never: list[str]  # names of layers that did not run
     large: list[str]  # names of layers with too many inputs for second moments
+    outputs: list[float]  # what every network keeps of the variance of its own outputs, where they are tensors
 
     def apply_statistics_(self) -> None:
         """Writes the better statistics of BatchNorm, in place."""
@@ -65,7 +66,7 @@ def fit_layers(network: nn.Module, wanted: list[Wanted], batches: list[Any]) -> 
     Memory: the second moments of one layer at a time, P^2 float64 per group for rows of P entries and about four times
     that to solve; and the activations of all inputs at one point of the network, twice, up to 2 GB (`passage.BYTES`).
     """
-    result = Fitted({}, [], [], [])
+    result = Fitted({}, [], [], [], [])
     by_layer = {one.layer: one for one in wanted}
 
     def change(layer: nn.Module, shown: Shown) -> Weights:
@@ -82,10 +83,19 @@ def fit_layers(network: nn.Module, wanted: list[Wanted], batches: list[Any]) -> 
 
     def end(passage: Passage, batches: list[Any], outputs: list[tuple[Any, Any]]) -> None:
         result.statistics.extend(_statistics(passage, batches, outputs))
+        if all(isinstance(one, Tensor) and one.is_floating_point() for pair in outputs for one in pair):
+            result.outputs.append(_variance_kept(outputs))
 
     _show(network, by_layer, batches, change, "fitting", end)
     result.never.extend(one.name for one in wanted if one.layer not in result.found)
     return result
+
+
+def _variance_kept(outputs: list[tuple[Tensor, Tensor]]) -> float:
+    """1 - |y - y'|^2 / |y - mean y|^2 for outputs y (N, ...) of the original network and y' of the changed one."""
+    original, changed = (torch.cat([pair[i].double().flatten(1) for pair in outputs]) for i in (0, 1))
+    spread = float((original - original.mean(0)).square().sum())
+    return 1 - float((original - changed).square().sum()) / spread if spread > 0 else 1.0
 
 
 class Measured(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +38,10 @@ def note_energy_(layer: nn.Module, weights: Weights) -> None:
     layer.energy_kept = 1.0 if energy == 0 else 1.0 - float((W - mean.double()).square().sum()) / energy
 
 
-def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: int) -> None:
-    """Warns, once, of layers that keep little of their energy: names the worst, and what to do.
+def warn_of_losses(
+    layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: int, outputs: Sequence[float] = ()
+) -> None:
+    """Warns, once, of layers that keep little of their energy, or a network of its outputs: names the worst.
 
     Not of a network whose weights are all a random start still: there is nothing to lose in them. A few weights, or
     some that training hardly moved, may look like one, so that a single layer that does not speaks for all.
@@ -49,7 +51,16 @@ def warn_of_losses(layers: Mapping[str, tuple[nn.Module, Weights]], stacklevel: 
         kept = layer.energy_kept if isinstance(layer, InducingBase) else None
         if kept is not None and kept < LITTLE:
             little[name] = kept
-    if not little or all(looks_untrained(weights.weight) for _, weights in layers.values()):
+    together = min(outputs, default=1.0)  # losses of many layers add up
+    if not (little or together < LITTLE) or all(looks_untrained(weights.weight) for _, weights in layers.values()):
+        return
+    if not little:
+        warnings.warn(
+            f"the network keeps {max(together, 0.0):.0%} of the variance of its outputs on the inputs of activations=: "
+            "fine-tune it (bnn.fit), or take a larger budget or sizes; bnn.summary(net) shows all layers",
+            EnergyWarning,
+            stacklevel=stacklevel,
+        )
         return
     worst = sorted(little, key=lambda name: little[name])
     shown = listed(f"{name or 'the network'} {little[name]:.0%}" for name in worst)

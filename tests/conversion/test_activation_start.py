@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import bnn
 from bnn._conversion import layer_fit, passage
 from bnn._conversion.activation_start import fit_layers, inputs_for, measure_layers
+from bnn._conversion.energy import EnergyWarning, warn_of_losses
 from bnn._conversion.layer_fit import Wanted
 from bnn._conversion.layer_rows import Sums, in_halves
 from bnn.functional.kernels import from_matrix
@@ -766,3 +767,24 @@ def test_networks_may_write_into_their_inputs() -> None:
     assert start.stem.energy_kept == pytest.approx(other.stem.energy_kept, abs=1e-5)
     assert start.block.a.energy_kept == pytest.approx(other.block.a.energy_kept, abs=1e-5)
     assert error(Careful(), start, x.clone()) < 1.05 * error(Careful(), other, x) + 1e-6
+
+
+def test_losses_that_add_up_over_layers_are_said() -> None:
+    net = nn.Sequential(nn.Linear(6, 6))
+    net[0].weight.data *= 10
+    weights = plain_weights(net[0])
+    bnn.bayesianize_(net, "inducing", inducing_rows=6, inducing_cols=6)
+    assert net[0].energy_kept > 0.99
+    with pytest.warns(EnergyWarning, match=r"keeps 75% of the variance of its outputs"):
+        warn_of_losses({"0": (net[0], weights)}, 1, outputs=[0.9, 0.75])
+
+
+def test_the_variance_that_a_network_keeps_of_its_outputs() -> None:
+    net, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double(), torch.randn(200, 6).double()
+    wanted = [Wanted(name, net[int(name)], plain_weights(net[int(name)]), 2, "paper") for name in ("0", "2")]
+    expected = net(x).detach()
+    fitted = fit_layers(net, wanted, [x[:120], x[120:]])
+    first, last = (from_matrix(fitted.found[net[i]].W, net[i].weight.shape, True) for i in (0, 2))
+    found = nn.functional.linear(nn.functional.linear(x, *first).tanh(), *last)
+    kept = 1 - (expected - found).square().sum() / (expected - expected.mean(0)).square().sum()
+    assert fitted.outputs == [pytest.approx(float(kept), rel=1e-9)]
