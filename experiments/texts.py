@@ -1,0 +1,44 @@
+"""AG News as word indices: what a 1-D convolutional network reads."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import lzma
+import os
+import pathlib
+import re
+
+import torch
+
+from bnn.data import Data, Part
+
+WORDS, LENGTH = 8000, 48  # indices 0: padding, 1: any other word
+TRAIN, VALIDATION, TEST = 5000, 600, 2000  # of the 7,600 texts, in an order fixed by a seed
+CLASSES = ("world", "sports", "business", "science")
+
+
+def data_file(name: str) -> pathlib.Path:
+    """A file in the folders of BNN_DATA."""
+    for folder in os.environ.get("BNN_DATA", "").split(os.pathsep):
+        if folder and (path := pathlib.Path(folder) / name).exists():
+            return path
+    raise FileNotFoundError(f"{name} is in no folder of BNN_DATA ({os.environ.get('BNN_DATA') or 'not set'})")
+
+
+def news() -> Data:
+    """5,000 training, 600 validation and 2,000 test texts; the words are the most frequent of the training texts."""
+    with lzma.open(data_file("ag_news_test.csv.xz"), "rt", encoding="utf-8") as file:
+        rows = [(int(row[0]) - 1, re.findall(r"[a-z0-9]+", f"{row[1]} {row[2]}".lower())) for row in csv.reader(file)]
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
+    rows = [rows[i] for i in order]
+    counts = collections.Counter(word for _, words in rows[:TRAIN] for word in words)
+    index = {word: i + 2 for i, (word, _) in enumerate(counts.most_common(WORDS - 2))}
+    ids = torch.zeros(len(rows), LENGTH, dtype=torch.long)
+    for i, (_, words) in enumerate(rows):
+        known = [index.get(word, 1) for word in words[:LENGTH]]
+        ids[i, : len(known)] = torch.tensor(known)
+    labels = torch.tensor([label for label, _ in rows])
+    last = TRAIN + VALIDATION
+    train, validation, test = (Part(ids[a:b], labels[a:b]) for a, b in [(0, TRAIN), (TRAIN, last), (last, last + TEST)])
+    return Data("ag_news", "classification", train, test, validation, classes=CLASSES)
