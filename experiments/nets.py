@@ -2,8 +2,8 @@
 
     BNN_DATA=<folder with the data sets> BNN_NETS=<folder for trained networks> python -m experiments.nets fashion_mlp
 
-trains one of them (without a name: all that are missing) into BNN_NETS/<name>. A run that was stopped resumes. Training,
-validation and test inputs never overlap.
+trains one of them (without a name: all) into BNN_NETS/<name>; what was stopped resumes, what is finished stays. Inputs
+to train, to validate and to test on never overlap.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import bnn
 from bnn.data import Data
 from bnn.data.images import ImageScaling
-from experiments import texts
+from experiments import news
 from experiments.cifar_resnet import CifarResNet
 
 VALIDATION = 2000  # the last so many images of the training file; nothing trains on them
@@ -57,23 +57,6 @@ def images(name: str, train: int | None = None, scaling: ImageScaling | None = N
 def imagenet_scaled() -> Data:
     """CIFAR-10 scaled as the weights of ResNet-20 and ResNet-56 expect it."""
     return images("cifar10", scaling=ImageScaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-
-
-class TextCNN(nn.Module):
-    """Word indices (N, L) to logits (N, classes): an embedding, two 1-D convolutions, the largest over positions."""
-
-    def __init__(self, words: int, classes: int, width: int = 64, channels: int = 128) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(words, width, padding_idx=0)
-        nn.init.normal_(self.embedding.weight, std=0.1)  # of 1, few texts are learned by heart
-        self.conv1 = nn.Conv1d(width, channels, 3, padding=1)
-        self.conv2 = nn.Conv1d(channels, channels, 3, padding=1)
-        self.noise, self.dropout = nn.Dropout(0.3), nn.Dropout(0.5)
-        self.linear = nn.Linear(channels, classes)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        h = torch.relu(self.conv1(self.noise(self.embedding(ids)).transpose(1, 2)))
-        return self.linear(self.dropout(torch.relu(self.conv2(h)).amax(2)))
 
 
 def resnet18() -> nn.Module:
@@ -112,8 +95,8 @@ NETS = {
     ),
     "news_conv1d": Net(
         "1-D conv net, AG News",
-        lambda: TextCNN(texts.WORDS, 4),
-        texts.news,
+        news.NewsNet,
+        news.news,
         BASE | {"epochs": 10},
         fixed=("linear",),
     ),
@@ -132,7 +115,7 @@ def trained(name: str) -> nn.Module:
     one = NETS[name]
     net = one.build()
     if one.training is None:
-        path = texts.data_file(f"{name.replace('cifar_', 'cifar10_')}.npz")
+        path = news.data_file(f"{name.replace('cifar_', 'cifar10_')}.npz")
         with np.load(path) as stored:
             state = {key: torch.from_numpy(stored[key]) for key in stored.files}
         missing, unexpected = net.load_state_dict(state, strict=False)

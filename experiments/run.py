@@ -1,8 +1,9 @@
 """Runs what is missing of a case, one record per run; stopped or killed, the same command goes on.
 
-    BNN_DATA=<folder> BNN_NETS=<folder> python -m experiments.run starts            # experiments/cases/starts.toml
-    python -m experiments.run starts --list                                         # what is open, and how long it takes
-    python -m experiments.run starts --only net=cifar_resnet20 fraction=0.25,0.5    # some of it
+    export BNN_DATA=<folder> BNN_NETS=<folder>
+    python -m experiments.run after_conversion         # experiments/cases/after_conversion.toml
+    python -m experiments.run after_conversion --list  # what is open, and how long it takes
+    python -m experiments.run after_conversion --only net=cifar_resnet20,fashion_mlp fraction=0.25
 
 Data are found through BNN_DATA, trained networks through BNN_NETS (`experiments/nets.py`); runs that need what is not
 there are skipped with a word.
@@ -62,7 +63,7 @@ def show(case: Case, records: Records, runs: list[Settings]) -> None:
 
 
 def run(case: Case, records: Records, runs: list[Settings]) -> None:
-    """Runs them one after another; those that need data or networks that are not there are counted by what is missing."""
+    """Runs them one after another; those whose data or networks are not there are counted by what is missing."""
     function, skipped = case.function(), Counter[str]()
     for i, axes in enumerate(runs):
         settings = case.settings(axes)
