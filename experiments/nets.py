@@ -2,8 +2,7 @@
 
     BNN_DATA=<folder with the data sets> BNN_NETS=<folder for trained networks> python -m experiments.nets fashion_mlp
 
-trains one of them (without a name: all) into BNN_NETS/<name>; what was stopped resumes, what is finished stays. Inputs
-to train, to validate and to test on never overlap.
+trains one of them (without a name: all) into BNN_NETS/<name>; what was stopped resumes, what is finished stays.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import argparse
 import os
 import pathlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,42 +20,29 @@ from torch import nn
 
 import bnn
 from bnn.data import Data
-from bnn.data.images import ImageScaling
 from experiments import news
 from experiments.cifar_resnet import CifarResNet
+from experiments.data import data_file, imagenet_scaled, images
 
-VALIDATION = 2000  # the last so many images of the training file; nothing trains on them
 BASE = {"batch_size": 100, "cosine": True, "seed": 0}
 
 
 @dataclass(frozen=True)
 class Net:
-    """A network and its data; `training` are the arguments of `bnn.fit`, None: its weights come with the data."""
+    """A network and its data.
+
+    Args:
+        training: the arguments of `bnn.fit`, and `first`, how many inputs to train on; None: BNN_DATA has its weights.
+        half_size: the same for training on images of half their size before that, which takes a quarter of the time.
+        fixed: layers that stay as they are when the network is converted.
+    """
 
     about: str
     build: Callable[[], nn.Module]
     data: Callable[[], Data]
     training: dict[str, Any] | None = None
-    fixed: tuple[str, ...] = field(default=())  # layers that stay as they are when the network is converted
-
-
-def images(name: str, train: int | None = None, scaling: ImageScaling | None = None) -> Data:
-    """An image set, its last 2,000 training images as validation, of the others the first `train`."""
-    data = bnn.data.load(name)
-    scaling = scaling or data.preparation
-    last = len(data.train) - VALIDATION
-    parts = {
-        "train": data.train.subset(slice(0, last if train is None else train)),
-        "validation": data.train.subset(slice(last, None)),
-        "test": data.test,
-    }
-    parts = {part: bnn.data.Part(stored.x, stored.y, scaling) for part, stored in parts.items()}
-    return Data(name, "classification", **parts, classes=data.classes, preparation=scaling, augment=data.augment)
-
-
-def imagenet_scaled() -> Data:
-    """CIFAR-10 scaled as the weights of ResNet-20 and ResNet-56 expect it."""
-    return images("cifar10", scaling=ImageScaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    half_size: dict[str, Any] | None = None
+    fixed: tuple[str, ...] = ()
 
 
 def resnet18() -> nn.Module:
@@ -72,7 +58,7 @@ def cnn() -> nn.Module:
     return bnn.nn.nets.make_network("cnn", channels=[1, 32, 64, 128], lin_sizes=[1152, 80, 10], padding=1)
 
 
-SGD = BASE | {"optimiser": "sgd", "lr": 0.05, "weight_decay": 5e-4}
+SGD = BASE | {"optimiser": "sgd", "batch_size": 64, "weight_decay": 5e-4, "precision": "bf16-mixed"}
 NETS = {
     "cifar_resnet20": Net("ResNet-20, CIFAR-10", lambda: CifarResNet(3), imagenet_scaled, fixed=("conv1", "linear")),
     "cifar_resnet56": Net("ResNet-56, CIFAR-10", lambda: CifarResNet(9), imagenet_scaled, fixed=("conv1", "linear")),
@@ -80,7 +66,8 @@ NETS = {
         "wide ResNet-18, CIFAR-10",
         resnet18,
         lambda: images("cifar10", train=32_000),
-        SGD | {"epochs": 2, "batch_size": 64, "precision": "bf16-mixed"},
+        SGD | {"epochs": 1, "lr": 0.02, "first": 10_000},
+        half_size=SGD | {"epochs": 2, "lr": 0.05},
         fixed=("conv1", "fc"),
     ),
     "fashion_mlp": Net(
@@ -115,7 +102,7 @@ def trained(name: str) -> nn.Module:
     one = NETS[name]
     net = one.build()
     if one.training is None:
-        path = news.data_file(f"{name.replace('cifar_', 'cifar10_')}.npz")
+        path = data_file(f"{name.replace('cifar_', 'cifar10_')}.npz")
         with np.load(path) as stored:
             state = {key: torch.from_numpy(stored[key]) for key in stored.files}
         missing, unexpected = net.load_state_dict(state, strict=False)
@@ -134,8 +121,15 @@ def train(name: str) -> None:
     if one.training is None:
         print(f"{name}: its weights come with the data, nothing to train")
         return
-    torch.manual_seed(one.training["seed"])
-    bnn.fit(one.build(), one.data(), out=folder(name), progress=True, tensorboard=False, **one.training)
+    options = dict(one.training)
+    torch.manual_seed(options["seed"])
+    net, data, out = one.build(), one.data(), folder(name)
+    if one.half_size is not None:
+        halving = nn.Sequential(nn.AvgPool2d(2), net)
+        bnn.fit(halving, data, out=out / "half_size", progress=True, tensorboard=False, **one.half_size)
+    first = options.pop("first", len(data.train))
+    data = replace(data, train=data.train.subset(slice(0, first)))
+    bnn.fit(net, data, out=out, progress=True, tensorboard=False, **options)
 
 
 def main() -> None:

@@ -5,26 +5,17 @@ from __future__ import annotations
 import collections
 import csv
 import lzma
-import os
-import pathlib
 import re
 
 import torch
 from torch import Tensor, nn
 
 from bnn.data import Data, Part
+from experiments.data import data_file
 
 WORDS, LENGTH = 8000, 48  # indices 0: padding, 1: any other word
 TRAIN, VALIDATION, TEST = 5000, 600, 2000  # of the 7,600 texts, in an order fixed by a seed
 CLASSES = ("world", "sports", "business", "science")
-
-
-def data_file(name: str) -> pathlib.Path:
-    """A file in the folders of BNN_DATA."""
-    for folder in os.environ.get("BNN_DATA", "").split(os.pathsep):
-        if folder and (path := pathlib.Path(folder) / name).exists():
-            return path
-    raise FileNotFoundError(f"{name} is in no folder of BNN_DATA ({os.environ.get('BNN_DATA') or 'not set'})")
 
 
 def news() -> Data:

@@ -36,6 +36,10 @@ class Records:
     def __init__(self, case: Case, folder: pathlib.Path) -> None:
         self.case, self.path = case, folder / f"{case.name}.json"
         self.per_input = folder / "per_input" / case.name
+        self.origin = {
+            "versions": versions(),
+            "commit": commit(),
+        }  # of the code that runs, whatever happens to the files
 
     def read(self) -> dict[str, dict[str, Any]]:
         """What is stored."""
@@ -55,7 +59,7 @@ class Records:
             np.savez_compressed(self._scores(key), **arrays)
         record = {"settings": self.case.settings(axes), "metrics": metrics, "seconds": round(seconds, 2)}
         with self._changing() as runs:
-            runs[key] = encoded(record | {"versions": versions(), "commit": commit()})
+            runs[key] = encoded(record | self.origin)
 
     def add_paired(self) -> None:
         """Differences to the baselines, wherever the scores of both are at hand: mean and standard error."""

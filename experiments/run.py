@@ -66,6 +66,8 @@ def run(case: Case, records: Records, runs: list[Settings]) -> None:
     """Runs them one after another; those whose data or networks are not there are counted by what is missing."""
     function, skipped = case.function(), Counter[str]()
     for i, axes in enumerate(runs):
+        if case.key(axes) in records.done():  # by another process since
+            continue
         settings = case.settings(axes)
         torch.manual_seed(settings.get("seed", 0))
         begin = time.perf_counter()
