@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import bnn
+
 ROOT = pathlib.Path(__file__).parents[1]
 CASE = """
 title = "Squares"
@@ -214,6 +216,36 @@ def test_every_case_has_its_experiment_and_picture(load) -> None:
     for case in found:
         assert callable(case.function())
         assert not case.picture or case.picture["kind"] in load("pictures").PICTURES
+
+
+def test_scores_are_those_of_the_library(load) -> None:
+    scores = load("scores")
+    logits, labels = 3 * torch.randn(200, 4), torch.randint(4, (200,))
+    probs = logits.double().softmax(1)
+    found = scores.class_scores(probs, labels, (probs[:100], labels[:100]))
+    means = {name: one.mean() for name, one in found.pop("per_input").items()}
+    assert {name: found[name] for name in means} == pytest.approx(means)
+    assert found["nll"] == pytest.approx(float(F.cross_entropy(logits.double(), labels)))
+    assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
+    assert found["ece"] == pytest.approx(bnn.metrics.ece(probs, labels, bins=15))
+    expected = bnn.metrics.nll_after_temperature(probs, labels, probs[:100], labels[:100])
+    assert found["nll_after_temperature"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_detection_and_cost_of_a_network(load) -> None:
+    scores = load("scores")
+    plain = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    net = copy.deepcopy(plain)
+    bnn.bayesianize_(net, "ffg", init_sd=0.5)
+    near, far = (bnn.predict(net, scale * torch.randn(50, 6), samples=8) for scale in (0.1, 10.0))
+    found = scores.detection_scores(near, {"far": far})
+    assert found["auroc_entropy_far"] == bnn.metrics.auroc(near.total, far.total)
+    assert found["auroc_mutual_information_far"] == bnn.metrics.auroc(near.epistemic, far.epistemic)
+    cost = scores.cost_scores(net, plain, torch.randn(5, 6), samples=2, rounds=2)
+    assert cost["parameters"] == 2 * (7 * 16 + 17 * 3)
+    assert cost["bytes"] == 4 * cost["parameters"]
+    assert cost["share"] == 2
+    assert cost["relative_time"] > 0
 
 
 # ---- after_conversion ------------------------------------------------------------------------------------------------
