@@ -4,6 +4,7 @@
     python -m experiments.run after_conversion         # experiments/cases/after_conversion.toml
     python -m experiments.run after_conversion --list  # what is open, and how long it takes
     python -m experiments.run after_conversion --only net=cifar_resnet20,fashion_mlp fraction=0.25
+    python -m experiments.run after_conversion --only start=budget --again  # what is there, too
 
 Data are found through BNN_DATA, trained networks through BNN_NETS (`experiments/nets.py`); runs that need what is not
 there are skipped with a word.
@@ -33,13 +34,13 @@ def chosen(axes: Settings, only: list[str]) -> bool:
     return all(str(axes.get(name)) in values.split(",") for name, _, values in wanted)
 
 
-def open_runs(case: Case, records: Records, only: list[str]) -> list[Settings]:
-    """The runs that are missing, or whose settings the case has changed since."""
+def open_runs(case: Case, records: Records, only: list[str], again: bool = False) -> list[Settings]:
+    """The runs that are missing, or whose settings the case has changed since; `again`: all of them."""
     for one in only:
         if one.partition("=")[0] not in (known := sorted({axis for axes in case.runs() for axis in axes})):
             raise SystemExit(f"--only {one}: expected axis=value,value with an axis of {known}")
     done = records.done()
-    return [axes for axes in case.runs() if chosen(axes, only) and case.key(axes) not in done]
+    return [axes for axes in case.runs() if chosen(axes, only) and (again or case.key(axes) not in done)]
 
 
 def estimate(case: Case, records: Records, axes: Settings) -> float | None:
@@ -62,11 +63,11 @@ def show(case: Case, records: Records, runs: list[Settings]) -> None:
     )
 
 
-def run(case: Case, records: Records, runs: list[Settings]) -> None:
+def run(case: Case, records: Records, runs: list[Settings], again: bool = False) -> None:
     """Runs them one after another; those whose data or networks are not there are counted by what is missing."""
     function, skipped = case.function(), Counter[str]()
     for i, axes in enumerate(runs):
-        if case.key(axes) in records.done():  # by another process since
+        if not again and case.key(axes) in records.done():  # by another process since
             continue
         settings = case.settings(axes)
         torch.manual_seed(settings.get("seed", 0))
@@ -89,17 +90,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("case", help="a name in experiments/cases, or a .toml file")
     parser.add_argument("--list", action="store_true", help="only show what is open")
     parser.add_argument("--only", nargs="+", default=[], metavar="AXIS=VALUE,VALUE")
+    parser.add_argument("--again", action="store_true", help="repeat also what is there, after the code has changed")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     case = Case.named(args.case)
     records = Records(case, args.out)
-    runs = open_runs(case, records, args.only)
+    runs = open_runs(case, records, args.only, args.again)
     if args.list:
         show(case, records, runs)
         return
-    run(case, records, runs)
+    run(case, records, runs, args.again)
     print(f"{case.name}: {len(records.done())} of {len(case.runs())} runs are there")
 
 

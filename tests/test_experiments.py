@@ -133,6 +133,9 @@ def test_runs_whose_settings_changed_are_open_again(toy, capsys: pytest.CaptureF
     assert "6 of 6 runs are open: ?" in capsys.readouterr().out
     toy.run("--only", "x=2", "seed=0")
     assert toy.stored()["x=2 seed=0"]["metrics"]["nll"] == 8.0
+    before = len(toy.calls)
+    toy.run("--only", "x=2", "seed=0", "--again")
+    assert len(toy.calls) == before + 1
 
 
 def test_what_is_missing_is_skipped_with_a_word(toy, capsys: pytest.CaptureFixture[str]) -> None:
