@@ -8,6 +8,7 @@ there are several. In the text of a case, `{net=mlp fraction=0.25 start=plain: a
 
 from __future__ import annotations
 
+import math
 import pathlib
 import re
 import statistics
@@ -35,10 +36,10 @@ def figure(metric: str, value: float) -> str:
     """A number as people read it.
 
     >>> figure("accuracy", 0.7635), figure("nll", 0.4), figure("parameters", 50_280)
-    ('76.3', '0.400', '50,280')
+    ('76.4', '0.400', '50,280')
     """
     if metric in PERCENT:
-        return f"{100 * value + 1e-9:.1f}"
+        return f"{math.floor(1000 * value + 0.5 + 1e-7) / 10:.1f}"  # halves go up, and nothing is -0.0
     return f"{value:,.0f}" if metric in WHOLE else f"{value:.1f}" if "seconds" in metric else f"{value:.3f}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import importlib
 import json
 import math
@@ -219,6 +220,13 @@ def test_every_case_has_its_experiment_and_picture(load) -> None:
     for case in found:
         assert callable(case.function())
         assert not case.picture or case.picture["kind"] in load("pictures").PICTURES
+
+
+@pytest.mark.parametrize("name", ["case", "pages", "records", "run"])
+def test_doctests(load, name: str) -> None:
+    found = doctest.testmod(load(name))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_scores_are_those_of_the_library(load) -> None:
