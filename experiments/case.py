@@ -94,5 +94,4 @@ class Case:
     def function(self) -> Callable[[Settings], dict[str, Any]]:
         """What runs it."""
         module, _, name = self.experiment.partition(":")
-        found = getattr(importlib.import_module(f"experiments.{module}"), name)
-        return found  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f"experiments.{module}"), name)

@@ -36,10 +36,8 @@ class Records:
     def __init__(self, case: Case, folder: pathlib.Path) -> None:
         self.case, self.path = case, folder / f"{case.name}.json"
         self.per_input = folder / "per_input" / case.name
-        self.origin = {
-            "versions": versions(),
-            "commit": commit(),
-        }  # of the code that runs, whatever happens to the files
+        # of the code that runs, whatever becomes of the files meanwhile
+        self.origin = {"threads": torch.get_num_threads(), "versions": versions(), "commit": commit()}
 
     def read(self) -> dict[str, dict[str, Any]]:
         """What is stored."""

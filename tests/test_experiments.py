@@ -122,6 +122,7 @@ def test_records_say_where_they_come_from(toy, load) -> None:
     assert record["versions"].keys() == {"bnn", "torch", "python"}
     assert record["versions"]["torch"] == torch.__version__
     assert record["commit"] == load("records").commit()
+    assert record["threads"] == torch.get_num_threads()
     assert record["seconds"] >= 0
 
 
