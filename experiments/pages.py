@@ -26,7 +26,8 @@ HEAD = """# Results
 
 Rebuilt from `experiments/cases/*.toml` and `experiments/results/*.json` by `python -m experiments.pages`; a test
 compares them. Every record holds its settings, seed, versions and commit. Data sets are found through `BNN_DATA`,
-networks trained for these tables through `BNN_NETS` (`python -m experiments.nets` trains them).
+networks trained for these tables through `BNN_NETS` (`python -m experiments.nets` trains them). A new table is a new
+case file: [experiments/case.py](../experiments/case.py) says what is in it.
 """
 
 Run = dict[str, Any]
