@@ -3,7 +3,8 @@
     python -m experiments.pages
 
 A cell is the mean over runs that differ in nothing the table shows (seeds, say), with their standard deviation where
-there are several. In the text of a case, `{net=mlp fraction=0.25 start=plain: accuracy}` stands for that figure.
+there are several. In the text of a case, `{net=mlp fraction=0.25 start=plain: accuracy}` stands for that figure,
+`paired_accuracy` for its difference to the baseline.
 """
 
 from __future__ import annotations
@@ -98,9 +99,8 @@ def filled(text: str, runs: dict[str, Run]) -> str:
 
     def value(found: re.Match[str]) -> str:
         key, metric = found[1], found[2]
-        if key not in runs:
-            return "-"
-        return cell([runs[key]], metric)
+        here = [runs[key]] if key in runs else []
+        return difference(here, metric[7:]) if metric.startswith("paired_") else cell(here, metric)
 
     return re.sub(r"\{([^{}:]+): (\w+)\}", value, text)
 

@@ -29,7 +29,8 @@ def curves(case: Case, runs: Sequence[Run], path: pathlib.Path) -> None:
         for ax in axes[len(panels) :]:
             ax.remove()
         shown = {label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        ordered = [label for label in map(_labels(case).get, spec["order"], spec["order"]) if label in shown]
+        ordered = [label for label in [*map(_labels(case).get, spec["order"], spec["order"]), *shown] if label in shown]
+        ordered = list(dict.fromkeys(ordered))
         figure.legend([shown[label] for label in ordered], ordered, loc="outside upper center", ncols=4)
         figure.savefig(path, metadata={"Software": None})
 
@@ -43,7 +44,9 @@ def _panel(ax: Any, case: Case, runs: Sequence[Run]) -> None:
     labels, lines = _labels(case), spec["order"]
     for run in runs:
         if spec["x"] not in run["settings"]:
-            ax.axhline(run["metrics"][spec["y"]], color=style.FAINT, linewidth=1.0, label=style.GUIDE, zorder=1.5)
+            name = run["settings"][spec["lines"]]
+            look: dict[str, Any] = {"color": style.INK, "linestyle": (0, (4, 3)), "linewidth": 0.9, "zorder": 1.5}
+            ax.axhline(run["metrics"][spec["y"]], label=labels.get(name, name), **look)
     for i, line in enumerate(lines):
         points = sorted(
             (run["settings"][spec["x"]], run["metrics"][spec["y"]])
@@ -52,6 +55,9 @@ def _panel(ax: Any, case: Case, runs: Sequence[Run]) -> None:
         )
         if points:
             ax.plot(*zip(*points, strict=True), label=labels.get(line, line), **style.series(i))
+    low, high = ax.get_ylim()
+    more = max(0.0, spec.get("least_span", 0.0) - (high - low)) / 2  # differences of noise should not look large
+    ax.set_ylim(low - more, high + more)
     style.percent_ticks(ax.xaxis)
     style.percent_ticks(ax.yaxis)
     ax.set_xlabel(spec["x_label"])

@@ -26,7 +26,7 @@ CASE = """
 title = "Squares"
 asks = "What is x squared?"
 experiment = "toy:square"
-says = "The square of 3 is {x=3 seed=0: nll}, that of 9 is {x=9 seed=0: nll}."
+says = "The square of 3 is {x=3 seed=0: nll}, that of 9 is {x=9 seed=0: nll}; {x=2 seed=0: paired_nll}."
 limits = "Small numbers."
 [fixed]
 power = 2
@@ -190,7 +190,7 @@ def test_a_page_shows_means_spreads_and_differences(toy, load) -> None:
     case = load("case").Case.read(toy.case)
     lines = load("pages").section(case, toy.stored())
     assert "| 3 | 9.000 ± 0.000 | 50.0 ± 0.0 |" in lines
-    assert "The square of 3 is 9.000, that of 9 is -." in lines
+    assert "The square of 3 is 9.000, that of 9 is -; +3.500 ± 0.500." in lines
     toy.case.write_text(CASE.replace("seed = [0, 1]", "seed = [0]"))
     case = load("case").Case.read(toy.case)
     lines = load("pages").section(case, {key: run for key, run in toy.stored().items() if "seed=0" in key})
