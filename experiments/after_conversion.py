@@ -8,8 +8,9 @@
     paper matrix, sequential    `activations=`, layer after layer, each on what the converted ones before it give
     sequential    the same with split kernels
     budget        the same with the sizes that `budget=` chooses, for as many parameters as sequential has
+    whole         what a user would call: `bayesianize_(net, "inducing", budget=fraction, activations=...)`, all layers
 
-All but `budget` are uniform: every converted layer has the largest rank within the fraction of its parameters.
+All but the last two are uniform: every converted layer has the largest rank within the fraction of its parameters.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ def names(name: str, plain: nn.Module) -> list[str]:
 def converted(plain: nn.Module, layers: list[str], fraction: float, start: str, x: Tensor) -> nn.Module:
     """A converted copy, with a diagonal q(U) and everything else at its default."""
     net, kernel = copy.deepcopy(plain), KERNELS.get(start, "auto")
+    if start == "whole":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bnn.bayesianize_(net, "inducing", budget=fraction, activations=x)
+        return net.eval()
     ranks = {name: rank_within(plain.get_submodule(name), fraction, kernel) for name in layers}
     inference: dict[Any, Any] = {name: {"inference": "inducing", "kernel": kernel} for name in layers}
     options: dict[str, Any] = {}
