@@ -55,15 +55,20 @@ class Teacher:
         network: nn.Module,
         weight: float | None = None,
         temperature: float | None = None,
-        likelihood: str | Likelihood | None = None,
+        likelihood: Likelihood | None = None,
     ) -> None:
         check_network(network)
         check_weight("teacher_weight", weight)
         check_positive("teacher_temperature", temperature, none=True)
+        if not isinstance(likelihood, Likelihood | None):
+            raise TypeError(
+                "teacher_likelihood must be an object of bnn.likelihoods, as `history.likelihood` of the teacher's "
+                f"training; got {likelihood!r:.60}"
+            )
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.weight = WEIGHT if weight is None else float(weight)
         self._temperature = temperature
-        self.likelihood = None if likelihood is None else likelihoods.get(copy.deepcopy(likelihood))
+        self.likelihood = None if likelihood is None else copy.deepcopy(likelihood).requires_grad_(False)
         self.count = combinations(self.network)
 
     def check(self, student: nn.Module, likelihood: Any) -> str:
@@ -81,7 +86,7 @@ class Teacher:
                 f"teacher_temperature={self._temperature!r} divides logits, and outputs are none under "
                 f"{type(found).__name__}: leave it out"
             )
-        if self.likelihood is not None and likelihoods.about(self.likelihood).task != found.task:
+        if self.likelihood is not None and self.likelihood.task != found.task:
             raise ValueError(
                 f"teacher_likelihood is {type(self.likelihood).__name__}, the student's {type(found).__name__}: both "
                 "must be about the same kind of targets"
@@ -117,7 +122,9 @@ class Teacher:
         place = next((p for p in student.parameters() if p.is_floating_point()), None)
         own = next((p for p in self.network.parameters() if p.is_floating_point()), None)
         if place is not None and own is not None and (own.device, own.dtype) != (place.device, place.dtype):
-            self.network.to(place.device, place.dtype)
+            for module in (self.network, self.likelihood):
+                if module is not None:
+                    module.to(place.device, place.dtype)
         with evaluating(self.network):
             found = draws(self.network, x, samples=0, generator=torch.Generator())
         if not isinstance(found, Tensor):
@@ -142,7 +149,7 @@ class Teacher:
 
     def fingerprint(self, likelihood: Any) -> dict[str, Any]:
         """Tells another teacher apart: the weight, the temperature, and a checksum of all its numbers."""
-        noise = self.likelihood.state_dict() if isinstance(self.likelihood, nn.Module) else {}
+        noise = {} if self.likelihood is None else self.likelihood.state_dict()
         total = 0
         for name, value in [*self.network.state_dict().items(), *noise.items()]:
             total = zlib.crc32(name.encode(), total)
