@@ -50,18 +50,18 @@ class Case:
 
 
 def fashion() -> Case:
-    stored = bnn.data.load_part("fashion_mnist", "train", first=30_000)
+    stored = bnn.data.load_part("fashion_mnist", "train", first=15_000)
     assert stored.y is not None
     x = (stored.x.float() / 255 - 0.286) / 0.353
-    train = (x[:20_000], stored.y[:20_000])
+    train = (x[:10_000], stored.y[:10_000])
 
     def plain(seed: int) -> nn.Module:
         torch.manual_seed(seed)
-        net = bnn.nn.nets.CNN([1, 32, 64, 64], [64 * 3 * 3, 256, 10], padding=1)
-        bnn.fit(net, train, epochs=4, lr=1e-3, cosine=True, seed=seed, progress=False)
+        net = bnn.nn.nets.CNN([1, 16, 32], [32 * 7 * 7, 120, 10], padding=1)
+        bnn.fit(net, train, epochs=6, lr=1e-3, cosine=True, seed=seed, progress=False)
         return net
 
-    return Case(plain, train, (x[20_000:], stored.y[20_000:]), 0.27, 2, ALL, 10)
+    return Case(plain, train, (x[10_000:], stored.y[10_000:]), 0.27, 2, ALL, 5)
 
 
 def resnet20() -> Case:
