@@ -66,7 +66,7 @@ def fashion() -> Case:
 
 def resnet20() -> Case:
     x, y = images("test", 10_000)
-    return Case(lambda seed: trained("resnet20"), images("train", 5_000), (x[8_000:], y[8_000:]), 0.25, 1, FEW, 4)
+    return Case(lambda seed: trained("resnet20"), images("train", 3_000), (x[8_000:], y[8_000:]), 0.25, 1, FEW, 3)
 
 
 def converted(plain: nn.Module, case: Case, seed: int) -> nn.Module:
