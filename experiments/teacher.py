@@ -7,8 +7,8 @@ activations of 512 and fine-tuned for 2 epochs; scored on 5,000 other training i
 for CIFAR-10 of `start_without_training.py`, converted to 25 % and fine-tuned for one epoch of 3,000 training images;
 scored on the last 2,000 test images, as it has seen all training images. Every setting starts from the same converted
 network and sees the same batches. Scores: accuracy and NLL of the mean of 5 (ResNet: 3) draws, and the NLL with a
-temperature that one half of the scored images chooses for the other. Results go to experiments/results/teacher.json after every run; runs found
-there are not repeated.
+temperature that one half of the scored images chooses for the other. Results go to experiments/results/teacher.json
+after every run; runs found there are not repeated.
 """
 
 from __future__ import annotations
