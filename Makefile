@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 .PHONY: help demo bench test check format lint types fast install clean
 
 help:
-	@echo "make demo    train four methods on handwritten digits, compare them, write runs/demo/report.html"
+	@echo "make demo    train a network, two ensembles and Laplace on handwritten digits, write runs/demo/report.html"
 	@echo "make bench   time K draws against K plain passes and the paper's way (about 40 minutes; DEVICE=cuda for a GPU)"
 	@echo "make test    lint, types and every test"
 	@echo "make check   the same with the fast tests only, after formatting"
@@ -27,6 +27,7 @@ bench: install
 	$(BIN)/python benchmarks/ways.py --device $(DEVICE)
 	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
 	$(BIN)/python benchmarks/small.py --device $(DEVICE)
+	$(BIN)/python benchmarks/last_layer.py --device $(DEVICE)
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/scaling.py --device $(DEVICE)
 	$(BIN)/python benchmarks/report.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,31 +14,36 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn._common.checks import check_choice, check_positive, check_size
 from bnn._common.progress import progress_of
-from bnn._conversion.curvature import Curvature, Seen, Watch
+from bnn._common.text import listed
+from bnn._conversion.curvature import Seen, Watch
 from bnn._conversion.laplace_layers import Layers, chosen_layers
-from bnn._conversion.posterior import Before, before, set_gaussian_, set_whole_
+from bnn._conversion.posterior import Found, before, set_whole_
 from bnn._conversion.undo import unchanged_on_error
-from bnn._engine.inputs import check_network, device_of, evaluating
+from bnn._engine.inputs import batches_of, check_network, device_of, evaluating
 from bnn._engine.members import Mixture, mixtures
+from bnn._engine.noise import unwrapped
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.bayesianize import convert_chosen_
-from bnn.data.dataset import Data, Part
+from bnn.data.dataset import Data, Part, each
 from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.functional.kernels import to_matrix
 from bnn.functional.laplace import (
-    Basis,
     effective_number,
     fitted_noise,
     fitted_precision,
     log_evidence,
 )
-from bnn.likelihoods.base import fitting_targets, predictive_nll
+from bnn.likelihoods.base import about, fitting_targets, predictive_nll
+from bnn.likelihoods.registry import DEFAULTS
 from bnn.nn.base import plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
 
 GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
 CHOICES = ["marginal", "validation"]
+LOOK, DRAWS, LOST = 200, 20, 0.1  # inputs and draws that tell whether a posterior is too wide: by so many nats
+MOST_OUTPUTS = {"exact": math.inf, "sampled": 0}  # of a network for which one backward pass is made for each of them
+FEW_OUTPUTS, FEW_OUTPUTS_OF_ALL = 100, 10  # where nobody says: only through the last layer these passes cost little
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def laplace_(
     *,
     likelihood: Any = None,
     validation: Any = None,
-    labels: str = "sampled",
+    labels: str | None = None,
     inducing_cols: int | None = None,
     num_data: int | None = None,
     batch_size: int = 500,
@@ -92,7 +98,9 @@ def laplace_(
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
         validation: held-out data for "validation"; None: the validation part of a `Data`.
         labels: "sampled": one label per input, drawn from the network's prediction; "exact": the Gauss-Newton matrix,
-            one backward pass for every output.
+            one backward pass for every output (what belongs to two positions of an input cancels in the mean only:
+            positions get random signs). None: "exact" for at most 100 outputs if layers="last", else for at most 10:
+            labels of a network that is sure hardly vary, so that samples of a few hundred say little.
         inducing_cols: of plain layers, fewer than d_in directions of the input (M_in): those that the weights need,
             then those with most curvature; lamda covers the others so that their mean variance is kept.
         num_data: how many inputs the posterior is for; None: as many as there are in `data`.
@@ -103,6 +111,8 @@ def laplace_(
 
     Returns:
         The precisions, the evidence and the likelihood.
+
+    Warns where draws explain the data worse than the mean by more than 0.1 nats: the posterior is too wide then.
 
     Raises:
         ValueError: no such layers; a layer of another family, of Ensemble-U or under global inducing weights; a plain
@@ -117,7 +127,8 @@ def laplace_(
     torch.Size([5])
     """
     check_network(network)
-    check_choice("labels", labels, ["sampled", "exact"])
+    if labels is not None:
+        check_choice("labels", labels, list(MOST_OUTPUTS))
     check_size("inducing_cols", inducing_cols, none=True)
     check_size("num_data", num_data, none=True)
     check_size("batch_size", batch_size)
@@ -129,15 +140,22 @@ def laplace_(
     source = _Source(data, validation, batch_size, device_of(network))
     if prior_precision == "validation" and source.validation is None:
         raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
-    asked = _Asked(layers, prior_precision, likelihood, labels == "exact", inducing_cols, num_data, samples, generator)
-    if not isinstance(network, Mixture) and mixtures(network):
-        raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
-    members = list(network.members) if isinstance(network, Mixture) else [network]
+    asked = _Asked(layers, prior_precision, likelihood, labels, inducing_cols, num_data, samples, generator)
+    members = members_of(network)
     warn_of_temperature(network, "it gets another posterior now")
-    with unchanged_on_error(network, []):
+    with torch.inference_mode(False), unchanged_on_error(network, []):
         forget_temperature_(network)
         found = [_one(member, source, asked, progress) for member in members]
     return _together(found) if isinstance(network, Mixture) else found[0]
+
+
+def members_of(network: nn.Module) -> list[nn.Module]:
+    """The networks that get a posterior each: the members of an ensemble, or the network itself."""
+    if isinstance(network, Mixture):
+        return list(network.members)
+    if mixtures(network):
+        raise ValueError("there is an Ensemble inside this network: call laplace_ on the Ensemble itself")
+    return [unwrapped(network)]
 
 
 class _Asked(NamedTuple):
@@ -146,7 +164,7 @@ class _Asked(NamedTuple):
     layers: Layers
     precision: str | float
     likelihood: Any
-    exact: bool
+    labels: str | None
     columns: int | None
     num_data: int | None
     samples: int
@@ -173,7 +191,12 @@ class _Source:
 
     def _of(self, data: Any) -> Iterator[tuple[Any, Any]]:
         for x, y in batches_in_order(data, self.batch_size):
-            yield to_device(x, self.device), to_device(y, self.device)
+            yield _normal(to_device(x, self.device)), _normal(to_device(y, self.device))
+
+
+def _normal(x: Any) -> Any:
+    """Tensors that autograd can use, also of those made in inference mode."""
+    return each(x, lambda tensor: tensor.clone() if tensor.is_inference() else tensor)
 
 
 def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | None) -> Laplace:
@@ -184,31 +207,68 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
     named = chosen_layers(network, asked.layers, first[0])
     noise, fits_noise = _likelihood(asked.likelihood, first[1])
     plain = _convert_plain_(network, named)
-    layers = [layer for layer in named.values() if isinstance(layer, InducingBase)]
+    if asked.columns is not None and not plain:
+        raise ValueError(
+            f"inducing_cols is for plain layers, and {listed(named)} have sizes of their own already: leave it out"
+        )
+    layers = {name: layer for name, layer in named.items() if isinstance(layer, InducingBase)}
     with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
-        watch = Watch(network, layers, noise, asked.exact, asked.generator, lambda n: advance("curvature", n))
+        watch = Watch(
+            network, layers, noise, _most_outputs(asked, noise), asked.generator, lambda n: advance("curvature", n)
+        )
         curvatures, seen = watch.curvatures(source.batches)
         for curvature in curvatures:
             if asked.columns is not None and curvature.layer in plain:
                 curvature.narrow(before(curvature.layer).mean, asked.columns)
         eigenvalues = watch.eigenvalues(curvatures, source.batches)
-    if fits_noise and not seen.values:
-        raise ValueError("Gaussian noise is fitted to targets in the shape of the outputs: pass likelihood= for others")
+    if not math.isfinite(seen.log_likelihood):
+        raise ValueError("the likelihood of the targets is not finite: look for NaN or inf in them")
     scale = (asked.num_data or seen.inputs) / seen.inputs
-    found = [_Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
-    fit = _Fit(network, found, seen, noise, fits_noise)
+    found = [Found.of(curvature, own, scale) for curvature, own in zip(curvatures, eigenvalues, strict=True)]
+    fit = _Fit(network, found, seen.times(scale), noise, fits_noise)
     fit.choose_(asked, source)
+    _warn_of_width(network, *first, fit.likelihood)
     return fit.result(list(named))
+
+
+def _warn_of_width(network: nn.Module, x: Any, y: Any, likelihood: Any) -> None:
+    """Warns where draws explain the data much worse than the mean does: the curvature there is too small to be true.
+
+    A network that is sure of few data has hardly any curvature at its mode; the Gaussian then reaches to where the loss
+    is high.
+    """
+    (x, *_), (y, *_) = batches_of(x, LOOK), batches_of(y, LOOK)
+    with torch.no_grad(), evaluating(network):
+        outputs = [draws(network, x, samples, torch.Generator().manual_seed(0)) for samples in (0, DRAWS)]
+    targets = fitting_targets(y, outputs[0][0], likelihood)
+    mean, drawn = (predictive_nll(likelihood, own, targets).mean().item() for own in outputs)
+    if drawn > mean + LOST:
+        warnings.warn(
+            f"Laplace's approximation is too wide here: the NLL of {len(outputs[0][0])} of these inputs is {drawn:.3g} "
+            f"under draws and {mean:.3g} at the mean. Networks that fit few data closely have hardly any curvature: "
+            'use prior_precision="validation" with held-out data, or a larger number',
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _likelihood(given: Any, y: Any) -> tuple[Any, bool]:
     """The likelihood, and whether its noise is to be fitted; it then stands for noise of sd 1."""
     if given is None:
         integers = isinstance(y, Tensor) and not y.is_floating_point()
-        given = "categorical" if integers else "gaussian"
-    if given == "gaussian":
+        given = DEFAULTS["classification" if integers else "regression"]
+    if given == DEFAULTS["regression"]:  # by name: nobody gave a noise
         return likelihoods.Gaussian(1.0, learn=False), True
     return likelihoods.get(given), False
+
+
+def _most_outputs(asked: _Asked, likelihood: Any) -> float:
+    """Up to how many outputs the curvature is exact."""
+    if asked.labels is not None:
+        return MOST_OUTPUTS[asked.labels]
+    if not about(likelihood).has_scores:
+        return MOST_OUTPUTS["sampled"]
+    return FEW_OUTPUTS if asked.layers == "last" else FEW_OUTPUTS_OF_ALL
 
 
 def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.Module]:
@@ -236,48 +296,10 @@ def _together(found: list[Laplace]) -> Laplace:
     return Laplace(precisions, sum(one.log_evidence for one in found), likelihood, numbers, found[0].inputs)
 
 
-class _Found(NamedTuple):
-    """What the posterior of one layer follows from."""
-
-    layer: InducingBase
-    was: Before
-    basis: Basis
-    curvature: Tensor  # Lambda (M_out, m), in float64
-    mean: Tensor  # Q_out^T u Q_in
-    left_out: Tensor | None  # second moments (sums over rows) of t along the directions that are left out
-    output_curvature: Tensor  # with these, Lambda is in proportion to them: (M_out,)
-
-    @classmethod
-    def of(cls, curvature: Curvature, eigenvalues: list[Tensor], scale: float) -> _Found:
-        """In the basis in which the product of all precisions is smallest: no basis gets below the true one's."""
-        volumes = [float((scale * one + 1).log().sum()) for one in eigenvalues]
-        best = volumes.index(min(volumes))
-        basis, was = curvature.bases()[best], before(curvature.layer)
-        left_out = None if curvature.columns is None else curvature.columns.left_out
-        g, _ = curvature.moments.of_rows
-        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal() / curvature.rows
-        mean = basis.out.mT @ was.mean @ basis.into
-        return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
-
-    def set_(self, curvature: Tensor, tau: float) -> None:
-        """Gives the layer its posterior, in place."""
-        lamda = None if self.left_out is None else self._lamda(tau)
-        set_gaussian_(self.layer, self.was, self.basis, (curvature + tau).rsqrt(), tau, lamda)
-
-    def _lamda(self, tau: float) -> float | None:
-        """That gives the directions that are left out the variance, in the mean, which they would have had."""
-        assert self.left_out is not None
-        energy = float(self.left_out.sum())
-        if energy <= 0:
-            return None
-        variances = 1 / (self.output_curvature[:, None] * self.left_out + tau)
-        return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)
-
-
 class _Fit:
     """The layers of one network: their precisions, and the noise."""
 
-    def __init__(self, network: nn.Module, found: list[_Found], seen: Seen, likelihood: Any, fits_noise: bool) -> None:
+    def __init__(self, network: nn.Module, found: list[Found], seen: Seen, likelihood: Any, fits_noise: bool) -> None:
         self.network, self.found, self.seen = network, found, seen
         self.likelihood, self.fits_noise = likelihood, fits_noise
         self.taus: list[float] = []
@@ -299,7 +321,7 @@ class _Fit:
 
     def set_(self, tau: float | None) -> None:
         """Posteriors under the precision `tau`; None: by marginal likelihood."""
-        curvatures, means = [one.curvature for one in self.found], [one.mean for one in self.found]
+        curvatures, means = [one.all_entries() for one in self.found], [one.mean for one in self.found]
         variance = 1.0
         if self.fits_noise:
             sd, self.taus = fitted_noise(curvatures, means, self.seen.squares, self.seen.values, tau)
@@ -309,8 +331,8 @@ class _Fit:
         else:
             self.taus = [tau] * len(means)
         self.curvatures = [one / variance for one in curvatures]
-        for one, curvature, own in zip(self.found, self.curvatures, self.taus, strict=True):
-            one.set_(curvature, own)
+        for one, own in zip(self.found, self.taus, strict=True):
+            one.set_(own, variance)
 
     def _loss(self, source: _Source, samples: int, number: int) -> float:
         """The NLL of validation data, the same draws for all precisions."""
@@ -320,7 +342,9 @@ class _Fit:
                 outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
                 nll = predictive_nll(self.likelihood, outputs, fitting_targets(y, outputs[0], self.likelihood))
                 total, count = total + float(nll.sum()), count + len(nll)
-        return total / max(count, 1)
+        if not count:
+            raise ValueError("validation holds no inputs: expected at least one batch")
+        return total / count
 
     def result(self, names: list[str]) -> Laplace:
         """What users get."""

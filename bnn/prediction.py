@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bnn import likelihoods
-from bnn._engine.call import Call, Repeated, TooLarge
+from bnn import closed_form, likelihoods
+from bnn._engine.call import Call, NotLast, Repeated, TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
-from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, number_of_inputs
+from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, of_last_layer, one_by_one, warn_unfolded
+from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, modules_of, number_of_inputs
 from bnn._engine.members import (
     Drawing,
     blocks,
@@ -23,8 +24,9 @@ from bnn._engine.members import (
     draws_differ,
     evenly,
     inducing_members,
+    last_layers,
 )
-from bnn._engine.noise import Seeds
+from bnn._engine.noise import Seeds, unwrapped
 from bnn._engine.temperature import temperature_of
 from bnn._engine.unused import warn_unused
 from bnn.nn.base import BayesianLayer
@@ -84,7 +86,7 @@ def draws(
         )
     run = _Draws(network, batches_of(x, batch_size), samples, generator)
     outputs = run.run()
-    if samples:  # at the mean, reading `layer.weight` is as good as calling the layer
+    if samples and not run.last:  # a last layer ran; at the mean, reading `layer.weight` is as good as calling it
         warn_unused(network, run.call)
     return outputs
 
@@ -92,7 +94,7 @@ def draws(
 def predict(
     network: nn.Module,
     x: Any,
-    samples: int | None = None,
+    samples: int | str | None = None,
     likelihood: Any = "categorical",
     generator: torch.Generator | None = None,
     batch_size: int | None = None,
@@ -105,10 +107,15 @@ def predict(
     that was calibrated (`bnn.calibrate_`) are divided by its temperature.
 
     Args:
-        x, samples, generator, batch_size: as for `bnn.draws`.
+        x, generator, batch_size: as for `bnn.draws`.
+        samples: K, as for `bnn.draws`. "logits": single-pass uncertainty where only the last layer is Bayesian, as
+            after `bnn.laplace_`, and it is inducing with independent entries of U. The network runs once; the Gaussian
+            over its outputs is exact. Real targets need no draws at all; for classes 200 draws of logits, whose normals
+            all inputs share, give the probabilities. An `Ensemble` of such networks is the mixture of its members.
         likelihood: "categorical", "bernoulli", "heteroscedastic", or a likelihood object. For Gaussian noise pass the
             one that was trained, `elbo.likelihood`: it holds the noise.
-        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`, not divided by a temperature.
+        keep_samples: keep the raw outputs (K, N, ...) of the draws as `.samples`, not divided by a temperature;
+            those of samples="logits" are right for every input by itself, and no functions of all inputs.
 
     Returns:
         For classes: `.probs` (N, C, ...) and total, aleatoric and epistemic uncertainty (entropy of the mean, expected
@@ -119,26 +126,39 @@ def predict(
     >>> bnn.bayesianize_(net, "inducing", inducing_rows=2, inducing_cols=2)
     >>> bnn.predict(net, torch.randn(5, 3), samples=8).probs.shape
     torch.Size([5, 2])
+    >>> bnn.predict(net, torch.randn(5, 3), samples="logits").probs.shape
+    torch.Size([5, 2])
     """
     check_network(network)
     found = likelihoods.get(likelihood)
     if isinstance(likelihood, str) and likelihoods.about(found).learns:
         warnings.warn(f"{likelihood!r} by name is untrained; pass the trained one, elbo.likelihood", stacklevel=2)
-    predictive = getattr(found, "predictive", None)
-    if predictive is None:
+    if not hasattr(found, "predictive"):
         raise TypeError(f"predict needs a likelihood with a `predictive` method, not the bare callable {likelihood!r}")
     with torch.no_grad(), evaluating(network):
-        outputs = draws(network, x, samples, generator, batch_size)
-        if not isinstance(outputs, Tensor):
-            kind = type(outputs).__name__
-            raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
-        prediction = predictive(tempered(network, found, outputs))
-        if not keep_samples:
+        if samples == closed_form.NAME:
+            meaning = partial(_meaning, network, found, keep_samples=keep_samples)
+            prediction = closed_form.predict_outputs(network, x, found, meaning, generator, batch_size)
+            if keep_samples and prediction.samples is None:
+                raise ValueError(f'samples="logits" draws nothing for {likelihood!r}: samples=20 draws, and keeps them')
             return prediction
-        if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
-            raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
-        prediction.samples = outputs
+        if isinstance(samples, str):
+            raise ValueError(f'samples must be an integer >= 0, None or "{closed_form.NAME}", got {samples!r}')
+        return _meaning(network, found, draws(network, x, samples, generator, batch_size), keep_samples=keep_samples)
+
+
+def _meaning(network: nn.Module, likelihood: Any, outputs: Any, *, keep_samples: bool) -> Any:
+    """What outputs (K, N, ...) of K draws predict, at the network's temperature."""
+    if not isinstance(outputs, Tensor):
+        kind = type(outputs).__name__
+        raise TypeError(f"predict needs one output tensor, the network returns a {kind}: use bnn.draws")
+    prediction = likelihood.predictive(tempered(network, likelihood, outputs))
+    if not keep_samples:
         return prediction
+    if not isinstance(prediction, likelihoods.ClassPrediction | likelihoods.RegressionPrediction):
+        raise TypeError(f"a {type(prediction).__name__} has no room for samples: use bnn.draws")
+    prediction.samples = outputs
+    return prediction
 
 
 def tempered(network: nn.Module, likelihood: Any, outputs: Tensor) -> Tensor:
@@ -182,21 +202,23 @@ class _Draws:
 
     def __init__(self, network: nn.Module, batches: list[Any], samples: int, generator: torch.Generator | None) -> None:
         self.network, self.batches, self.at_mean = network, batches, samples == 0
-        networks = combinations(network)
-        self.count = samples or networks
+        self.networks = combinations(network)
+        self.count = samples or self.networks
         device = "cpu" if generator is None else generator.device
         number = int(torch.randint(2**62, (), generator=generator, device=device))
         self.seeds = Seeds(network, number)
-        self.shown = evenly(self.count, networks, generator)
+        self.shown = evenly(self.count, self.networks, generator)
         self.blocks = blocks(self.shown)  # draws that may run in one pass: those of one network
         self.members = inducing_members(network, self.blocks, generator) if samples else None
         self.reason: Exception | None = None  # why draws cannot run in one pass
+        self.last = [] if torch.is_grad_enabled() else last_layers(unwrapped(network))
 
     def run(self) -> Any:
         """All outputs, (K, N, ...)."""
         most = max(stop - start for start, stop in self.blocks)
-        chunk = most if most > 1 and not counts_batches(self.network) else None
-        draw, statistics = self._fresh(), Statistics(self.network)
+        self.last = self.last if most > 1 else []
+        chunk = most if most > 1 and (self.last or not counts_batches(self.network)) else None
+        draw, statistics = self._fresh(), None if self.last else Statistics(self.network)  # nothing trains there
         _keep_heap()
         while True:
             try:
@@ -206,6 +228,10 @@ class _Draws:
                 return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
             except Repeated:  # a layer ran twice; it is marked now and will draw its weights
                 draw = self._fresh()
+            except NotLast:
+                for layer in self.last:
+                    layer.followed = True
+                draw, self.last = self._fresh(), []
             except TooLarge as error:
                 assert chunk is not None
                 chunk = _chunk(most, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
@@ -214,21 +240,24 @@ class _Draws:
             except Exception as error:
                 if chunk is None:
                     raise
-                chunk, self.reason = None, error
-            statistics.restore_()
+                chunk, self.reason, self.last = None, error, []
+            if statistics is not None:
+                statistics.restore_()
 
     def _fresh(self) -> Draw:
         """All draws of the call, with nothing drawn yet."""
-        layers = sum(isinstance(module, Drawing) for module in self.network.modules())
+        layers = sum(isinstance(module, Drawing) for module in modules_of(self.network))
         limit = FOLD_BYTES if layers < DEEP else FOLD_BYTES_DEEP
         call = Call(self.network, self.count, self.at_mean, restarts=True, limit=limit)
         self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
-        deal_(draw, self.shown)
+        if self.networks > 1:
+            deal_(draw, self.shown)
         return draw
 
     def _run(self, batch: Any, part: int, draw: Draw, chunk: int | None) -> Any:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
-        size, inputs = chunk or 1, number_of_inputs(batch)
+        inputs = number_of_inputs(batch)
+        size = 1 if chunk is None else self.count if self.last else chunk
         draws = [
             draw.only(first, min(first + size, stop), inputs=inputs, part=part)
             for start, stop in self.blocks
@@ -236,7 +265,8 @@ class _Draws:
         ]
         if chunk is None:
             return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)
-        outputs = [in_one_pass(self.network, batch, draw) for draw in draws]
+        run = of_last_layer if self.last else in_one_pass
+        outputs = [run(self.network, batch, draw) for draw in draws]
         return join_outputs(outputs, lambda parts: torch.cat(parts) if len(parts) > 1 else parts[0])
 
 

@@ -32,6 +32,7 @@ class Family(NamedTuple):
         return option in pairing(self.inference, nn.Linear).options_type.names()
 
 
+SIZES = {"inducing_rows": 2, "inducing_cols": 3}  # networks of tests are too small for a budget of parameters
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
 _FFG, _BIAS = {"weight_mean", "_weight_sd"}, frozenset({"bias_mean", "_bias_sd"})
 _FCG = {"mean", "_scale_diag", "_scale_tril"}
@@ -41,24 +42,34 @@ FAMILIES = [
     Family("ffg", "ffg", {}, _FFG, bias=_BIAS),
     Family("ffg-dense", "ffg", {"local_reparameterization": False, "max_sd": 0.1}, _FFG, bias=_BIAS),
     Family("fcg", "fcg", {"prior_weight_sd": "neal"}, _FCG),
-    Family("diagonal", "inducing", {}, _Z | {"_inducing_sd"}),
+    Family("diagonal", "inducing", SIZES, _Z | {"_inducing_sd"}),
     Family(
         "diagonal-capped",
         "inducing",
-        {"max_sd_u": 0.1, "max_lamda": 0.03, "sqrt_width_scaling": True, "prior_sd": 2.0},
+        SIZES | {"max_sd_u": 0.1, "max_lamda": 0.03, "sqrt_width_scaling": True, "prior_sd": 2.0},
         _Z | {"_inducing_sd"},
     ),
-    Family("diagonal-fixed", "inducing", {"learn_lamda": False}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
-    Family("matrix", "inducing", {"q_inducing": "matrix"}, _MATRIX),
-    Family("full", "inducing", {"q_inducing": "full"}, _Z | {"_inducing_scale_tril"}),
-    Family("ensemble", "inducing", {"q_inducing": "ensemble", "ensemble_size": 4}, _Z),
-    Family("diagonal-unwhitened", "inducing", {"whitened_u": False}, _Z | {"_inducing_sd"}),
-    Family("matrix-unwhitened", "inducing", {"q_inducing": "matrix", "whitened_u": False}, _MATRIX),
-    Family("full-unwhitened", "inducing", {"q_inducing": "full", "whitened_u": False}, _Z | {"_inducing_scale_tril"}),
-    Family("ensemble-unwhitened", "inducing", {"q_inducing": "ensemble", "whitened_u": False, "ensemble_size": 3}, _Z),
-    Family("lamda-0", "inducing", {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
-    Family("map", "inducing", {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
-    Family("deterministic", "inducingdeterministic", {}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("diagonal-fixed", "inducing", SIZES | {"learn_lamda": False}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("matrix", "inducing", SIZES | {"q_inducing": "matrix"}, _MATRIX),
+    Family("full", "inducing", SIZES | {"q_inducing": "full"}, _Z | {"_inducing_scale_tril"}),
+    Family("ensemble", "inducing", SIZES | {"q_inducing": "ensemble", "ensemble_size": 4}, _Z),
+    Family("diagonal-unwhitened", "inducing", SIZES | {"whitened_u": False}, _Z | {"_inducing_sd"}),
+    Family("matrix-unwhitened", "inducing", SIZES | {"q_inducing": "matrix", "whitened_u": False}, _MATRIX),
+    Family(
+        "full-unwhitened",
+        "inducing",
+        SIZES | {"q_inducing": "full", "whitened_u": False},
+        _Z | {"_inducing_scale_tril"},
+    ),
+    Family(
+        "ensemble-unwhitened",
+        "inducing",
+        SIZES | {"q_inducing": "ensemble", "whitened_u": False, "ensemble_size": 3},
+        _Z,
+    ),
+    Family("lamda-0", "inducing", SIZES | {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("map", "inducing", SIZES | {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
+    Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
 ]
 MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
 
@@ -139,6 +150,12 @@ def ids(cases: list[Any]) -> list[str]:
 def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
     """The pairing, converted from a plain layer with random weights."""
     return bayesian_from_template(case.layer(), family.inference, **(family.options | options))
+
+
+def sizes_of(inference: Any) -> dict[str, int]:
+    """`SIZES` for a family, or an inference dict, with inducing matrices; nothing for others."""
+    names = inference.values() if isinstance(inference, dict) else [inference]
+    return SIZES if any(str(name).startswith("inducing") for name in names) else {}
 
 
 def by_weight(family: Family) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FAMILIES, MAIN, Family, bayesian, bitwise, ids, set_noise_
+from helpers import FAMILIES, MAIN, SIZES, Family, bayesian, bitwise, ids, set_noise_, sizes_of
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
@@ -115,17 +115,17 @@ def test_a_frozen_bias_beside_a_weight_that_trains_is_refused_where_they_share_p
     assert bitwise(net) == before
     with pytest.raises(ValueError, match="its bias is frozen while its weight trains"):
         bayesian_from_template(net[2], family)
-    bnn.bayesianize_(net, {"0": family, "2": "ffg", "4": family})  # the advice
+    bnn.bayesianize_(net, {"0": family, "2": "ffg", "4": family}, **sizes_of(family))  # the advice
     assert not net[2].bias_mean.requires_grad
     both = mlp()
     both[2].requires_grad_(False)
-    bnn.bayesianize_(both, family)
+    bnn.bayesianize_(both, family, **sizes_of(family))
 
 
 @pytest.mark.parametrize("family", JOINT)
 def test_a_frozen_bias_is_refused_by_load_too(family: str, tmp_path: Path) -> None:
     saved, net = mlp(), mlp()
-    bnn.bayesianize_(saved, family)
+    bnn.bayesianize_(saved, family, **sizes_of(family))
     bnn.save(saved, tmp_path / "net")
     net[2].bias.requires_grad_(False)
     before = bitwise(net)
@@ -145,7 +145,7 @@ def test_weights_that_are_no_real_numbers_are_refused(family: str, dtype: torch.
     assert [type(m) for m in net] == before
     with pytest.raises(ValueError, match="posteriors are over real weights"):
         bayesian_from_template(odd, family)
-    bnn.bayesianize_(net, {"0": family, "1": None})
+    bnn.bayesianize_(net, {"0": family, "1": None}, **sizes_of(family))
 
 
 @pytest.mark.parametrize("family", ["ffg", *JOINT])
@@ -162,14 +162,15 @@ def test_nan_weights_are_refused_by_name(family: str, part: str, value: float) -
     with pytest.raises(ValueError, match="hold NaN or inf"):
         bayesian_from_template(net[2], family)
     reference = {f"2.{part}": torch.zeros_like(getattr(net[2], part))}
-    bnn.bayesianize_(net, family, reference_state_dict=reference)  # replaced before anybody reads them
+    # replaced before anybody reads them
+    bnn.bayesianize_(net, family, reference_state_dict=reference, **sizes_of(family))
     assert net[2].weight.isfinite().all()
 
 
 def test_the_start_of_the_paper_reads_no_weights() -> None:
     net = nn.Linear(4, 3)
     nn.init.constant_(net.weight, float("nan"))
-    bnn.bayesianize_(net, "inducing", init="paper")
+    bnn.bayesianize_(net, "inducing", init="paper", **SIZES)
     assert net.weight.isfinite().all()
 
 
@@ -231,7 +232,7 @@ def test_outputs_of_a_pretrained_network_are_kept(family: Family) -> None:
     net.eval()
     want = net(x).detach()
     sizes = {"inducing_rows": 4, "inducing_cols": 19} if "z_row" in family.tensors else {}
-    convert(net, {"0": family.inference, "4": family.inference}, **family.options, **sizes)
+    convert(net, {"0": family.inference, "4": family.inference}, **(family.options | sizes))
     set_noise_(net, 1e-10)
     if family.options.get("q_inducing") == "ensemble":
         assert ((net(x) - want).abs().max() / want.abs().max()) < 1  # members start near the weights, not at them
@@ -242,7 +243,7 @@ def test_outputs_of_a_pretrained_network_are_kept(family: Family) -> None:
 def test_partial_conversion_touches_nothing_else() -> None:
     net = mlp()
     before = bitwise(net)
-    convert(net, {"4": "inducing"})
+    convert(net, {"4": "inducing"}, **SIZES)
     after = bitwise(net)
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert all(key.startswith("4") or key == "|attributes" for key in changed)
@@ -359,7 +360,7 @@ REASONS = {
 def test_what_cannot_be_converted_is_named_and_left_alone(kind: str, inference: str) -> None:
     net = nn.ModuleDict({"odd": LEFT_ALONE[kind](), "fine": nn.Linear(4, 4)})
     before = bitwise(net["odd"])
-    (message,) = convert(net, inference)
+    (message,) = convert(net, inference, **sizes_of(inference))
     assert message.startswith("left deterministic: odd")
     assert REASONS.get(kind, "") in message
     assert "fine" not in message
@@ -477,7 +478,7 @@ def test_a_network_is_converted_once() -> None:
         with pytest.raises(ValueError, match=r"'0' is Bayesian already \(FFGLinear\)"):
             bnn.bayesianize_(net, inference)
     assert bitwise(net) == before
-    convert(net, {"2": "inducing", "4": "fcg"})
+    convert(net, {"2": "inducing", "4": "fcg"}, **SIZES)
     assert [type(net[i]).__name__ for i in (0, 2, 4)] == ["FFGLinear", "InducingLinear", "FCGLinear"]
     assert len(net._forward_hooks) == 1
     root = nn.Linear(2, 2)
@@ -486,7 +487,7 @@ def test_a_network_is_converted_once() -> None:
         bnn.bayesianize_(root, "ffg")
     by_class = mlp()
     convert(by_class, {"0": "ffg"})
-    convert(by_class, {nn.Linear: "inducing"})  # names the plain layers only
+    convert(by_class, {nn.Linear: "inducing"}, **SIZES)  # names the plain layers only
     assert bayesian(by_class) == ["0", "2", "4"]
 
 
@@ -510,7 +511,7 @@ def failing_conversions() -> dict[str, tuple[Any, dict[str, Any], type[Exception
         "string-option": ("ffg", {"prior_sd": 1.0}, TypeError, "unknown option 'prior_sd'"),
         "ensembles": (
             {"0": "inducing", "3": {"inference": "inducing", "ensemble_size": 3}},
-            {"q_inducing": "ensemble"},
+            {"q_inducing": "ensemble", **SIZES},
             ValueError,
             r"ensemble_size must agree; got \{'0': 8, '3': 3\}",
         ),
@@ -545,7 +546,7 @@ def test_weights_that_cannot_be_kept_leave_the_network_as_it_was() -> None:
     before = bitwise(net)
     reference = {name: torch.ones_like(t) for name, t in net.state_dict().items() if name.startswith("0")}
     with pytest.raises(ValueError, match=r"layer '4': the weights to keep.*NaN"):
-        bnn.bayesianize_(net, "inducing", reference_state_dict=reference)
+        bnn.bayesianize_(net, "inducing", reference_state_dict=reference, **SIZES)
     assert bitwise(net) == before
 
 
@@ -615,10 +616,10 @@ def test_nothing_to_convert() -> None:
 
 def test_ensembles_of_two_conversions_must_agree() -> None:
     net = mlp()
-    convert(net, {"0": "inducing"}, q_inducing="ensemble", ensemble_size=3)
+    convert(net, {"0": "inducing"}, q_inducing="ensemble", ensemble_size=3, **SIZES)
     with pytest.raises(ValueError, match=r"ensemble_size must agree; got \{'0': 3, '2': 4\}"):
-        bnn.bayesianize_(net, {"2": "inducing"}, q_inducing="ensemble", ensemble_size=4)
-    convert(net, {"2": "inducing"}, q_inducing="ensemble", ensemble_size=3)
+        bnn.bayesianize_(net, {"2": "inducing"}, q_inducing="ensemble", ensemble_size=4, **SIZES)
+    convert(net, {"2": "inducing"}, q_inducing="ensemble", ensemble_size=3, **SIZES)
     assert net[2].options.ensemble_size == 3
 
 
@@ -694,7 +695,9 @@ def test_keyword_options_are_defaults_that_entries_override() -> None:
 
 def test_family_names_ignore_case() -> None:
     net = mlp()
-    bnn.bayesianize_(net, {"0": "FFG", "2": {"inference": "Inducing"}, "4": "InducingDeterministic"}, prior_sd=0.5)
+    bnn.bayesianize_(
+        net, {"0": "FFG", "2": {"inference": "Inducing"}, "4": "InducingDeterministic"}, prior_sd=0.5, **SIZES
+    )
     assert [net[i].family for i in (0, 2, 4)] == ["ffg", "inducing", "inducingdeterministic"]
 
 

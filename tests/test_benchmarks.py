@@ -135,6 +135,16 @@ def test_small_networks_are_timed(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
+def test_a_bayesian_last_layer_is_timed_against_one_plain_pass(tmp_path: pathlib.Path):
+    found = run(tmp_path, "last_layer.py", "--only", "cnn188k/*", "--rounds", "1", "--threads", "1")
+    (row,) = found["rows"]
+    assert row["row"] == "cnn188k/100"
+    for label in ("K=20", "logits"):
+        assert row["ratios"][label] == row["seconds"][label] / row["seconds"]["plain"]
+        assert row["bars"][label] == 1.1
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
 def test_two_versions_take_turns(tmp_path: pathlib.Path):
     few = ("--rounds", "2", "--seconds", "0", "--tolerance", "100")

@@ -21,8 +21,6 @@ from bnn._conversion.energy import LITTLE, EnergyWarning
 from bnn._conversion.record import Conversion
 from bnn.nn.families.inducing import InducingBase
 
-pytestmark = pytest.mark.own_sizes
-
 
 def mlp(*sizes: int) -> nn.Sequential:
     layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]

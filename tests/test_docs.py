@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import sizes_of
 from PIL import Image
 from torch import nn
 
@@ -137,7 +138,7 @@ def test_the_example_of_a_layer_type_is_right() -> None:
     run(ROOT / "docs" / "extending.md", namespace)
     plain, x = nn.ConvTranspose2d(3, 4, (2, 3), stride=2), torch.randn(5, 3, 4, 4)
     for inference in ("isotropic", "inducing"):
-        layer = bayesian_from_template(plain, inference)
+        layer = bayesian_from_template(plain, inference, **sizes_of(inference))
         weights = base.plain_weights(plain)
         W = layer.to_matrix(weights)
         assert all(map(torch.equal, layer.from_matrix(W), weights))

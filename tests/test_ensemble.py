@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import cap_memory
+from helpers import SIZES, cap_memory, sizes_of
 from scipy.stats import chi2
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -43,7 +43,7 @@ def trained_nets(count: int = 3) -> list[nn.Sequential]:
 
 def converted(members: int = 3, **options: Any) -> Ensemble:
     ensemble = Ensemble(trained_nets(members))
-    bayesianize_(ensemble, "inducing", **({"init_lamda": 0.3} | options))
+    bayesianize_(ensemble, "inducing", **(SIZES | {"init_lamda": 0.3} | options))
     return ensemble
 
 
@@ -374,7 +374,7 @@ def test_the_objective_is_the_mean_of_the_members_objectives(
     ensemble, (x, y) = Ensemble(trained_nets()).double().train(), batch(6)
     net: Any = nn.Sequential(nn.Identity(), ensemble) if nested else ensemble
     if inference != "plain":
-        bayesianize_(net, inference)
+        bayesianize_(net, inference, **sizes_of(inference))
     with bnn.frozen_draw(net, seed=4):
         together = ELBO(net, 50, "categorical", **options)(x, y)
         together.loss.backward()

@@ -11,7 +11,7 @@ import struct
 import pytest
 import safetensors.torch
 import torch
-from helpers import bitwise
+from helpers import SIZES, bitwise
 from torch import nn
 
 import bnn
@@ -26,7 +26,7 @@ CONVERSIONS = [
     {"inference": "fcg", "init_sd": 0.01},
     {"inference": "inducingdeterministic", **INDUCING},
     {"inference": "inducing", "max_sd_u": 0, "max_lamda": 0, **INDUCING},
-    {"inference": "inducing", "learn_lamda": False, "sqrt_width_scaling": True},
+    {"inference": "inducing", "learn_lamda": False, "sqrt_width_scaling": True, **SIZES},
     *(
         {"inference": "inducing", "q_inducing": q, "whitened_u": whitened, "init": init, "ensemble_size": 3, **INDUCING}
         for q in ("diagonal", "matrix", "full", "ensemble")
@@ -99,7 +99,7 @@ def test_round_trip_in_other_dtypes(conversion, dtype, tmp_path):
 
 def test_file_is_cast_to_the_dtype_of_the_network(tmp_path):
     net, fresh = plain().double(), plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     bnn.save(net, tmp_path / "net")
     bnn.load_(fresh, tmp_path / "net")
     assert {v.dtype for v in fresh.state_dict().values()} == {torch.float32, torch.int64}
@@ -115,7 +115,7 @@ def test_partly_converted_root_plain_and_root_layer(tmp_path):
     round_trip(trained(plain()), plain(), tmp_path / "plain", INPUT)
 
     root = nn.Linear(5, 2)
-    bnn.bayesianize_(root, "inducing")
+    bnn.bayesianize_(root, "inducing", **SIZES)
     round_trip(trained(root), nn.Linear(5, 2), tmp_path / "root", torch.ones(1, 5))
 
 
@@ -220,7 +220,7 @@ def test_global_slices_need_the_order_of_the_layers(tmp_path):
 
 def test_frozen_weights_freeze_their_posterior(tmp_path):
     net, fresh = plain(), plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     bnn.save(net, tmp_path / "net")
     fresh[0].requires_grad_(False)
     bnn.load_(fresh, tmp_path / "net")
@@ -230,7 +230,7 @@ def test_frozen_weights_freeze_their_posterior(tmp_path):
 
 def test_no_svd_on_the_way(tmp_path, monkeypatch):
     net = plain()
-    bnn.bayesianize_(net, "inducing", init="weights")
+    bnn.bayesianize_(net, "inducing", init="weights", **SIZES)
     bnn.save(net, tmp_path / "net")
     monkeypatch.setattr(torch.linalg, "svd", lambda *_, **__: pytest.fail("load_ projected weights it overwrites"))
     bnn.load_(fresh := plain(), tmp_path / "net")
@@ -331,7 +331,7 @@ def test_lazy_networks_are_refused_both_ways(tmp_path):
 @pytest.fixture
 def saved(tmp_path):
     net = plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     bnn.save(net, tmp_path / "net")
     return tmp_path / "net"
 
@@ -626,7 +626,7 @@ def test_every_malformed_tensor_header_is_a_format_error(entries, with_checksum,
 
 def test_every_truncation_and_flipped_byte_of_small_files_is_a_format_error(tmp_path):
     net = nn.Linear(2, 1)
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", inducing_rows=1, inducing_cols=1)
     bnn.save(net, tmp_path / "net")
     data = (tmp_path / "net").read_bytes()
     generator = torch.Generator().manual_seed(0)
@@ -806,7 +806,7 @@ def test_a_failed_load_of_global_weights_leaves_the_network_as_it_was(tmp_path):
 
 def test_a_failed_load_legacy_leaves_the_network_as_it_was():
     net = plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     net[3].register_load_state_dict_post_hook(lambda *_: {}["hook"])
     before = bitwise(net)
     with pytest.raises(KeyError, match="hook"):
@@ -817,7 +817,7 @@ def test_a_failed_load_legacy_leaves_the_network_as_it_was():
 @pytest.mark.parametrize("given", [[], None, "net.pt", {"0.weight": 3}, {3: torch.ones(2)}])
 def test_load_legacy_says_what_it_expects(given):
     net = plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     with pytest.raises(TypeError, match="expected a state dict"):
         bnn.load_legacy_(net, given)
     with pytest.raises(TypeError, match='checkpoint\\["state_dict"\\]'):
@@ -827,7 +827,7 @@ def test_load_legacy_says_what_it_expects(given):
 @pytest.mark.parametrize("name", ["z_row", "_d_col"])
 def test_load_legacy_refuses_nan(name):
     net = plain()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     state = {key: value.clone() for key, value in net.state_dict().items()}
     state[f"3.{name}"].view(-1)[0] = float("nan")
     before = bitwise(net)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FAMILIES, Family, always, cap_memory, choose_ways, ids, set_noise_, small_net
+from helpers import FAMILIES, SIZES, Family, always, cap_memory, choose_ways, ids, set_noise_, small_net
 from torch import Tensor, nn
 
 import bnn
@@ -30,7 +30,7 @@ def network(sampling: str = "auto", **options: Any) -> nn.Sequential:
     net = nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(24, 3)
     )
-    bnn.bayesianize_(net, "inducing", sampling=sampling, **options)
+    bnn.bayesianize_(net, "inducing", sampling=sampling, **SIZES, **options)
     set_noise_(net, 0.3)
     return net.double().eval()
 
@@ -95,7 +95,7 @@ def test_neither_chunks_nor_gradients_change_noise_drawn_in_units(
     way: Way, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net, x = nn.Sequential(nn.Linear(5, 7)), torch.randn(inputs, 5)
-    bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3)
+    bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.3, **SIZES)
     net.double()
     always(monkeypatch, way)
     monkeypatch.setattr(ways, "UNIT_BYTES", 16 * ways.UNIT_DRAWS * 7 * 8)  # 16 inputs
@@ -150,7 +150,7 @@ def test_layers_with_groups_keep_to_the_cap(
     monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str, int, int, int]]
 ) -> None:
     net = nn.Sequential(nn.Conv2d(4, 64, 3, padding=1, groups=4))
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     limit = 4 * 2 * 2 * 64 * 16  # two draws of two outputs
     cap_memory(monkeypatch, limit)
     bnn.draws(net, torch.randn(2, 4, 4, 4), samples=8)
@@ -246,7 +246,7 @@ def test_u_and_columns_depend_on_neither_batches_nor_chunks(
 
 def test_batches_have_residuals_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Linear(4, 3))
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     set_noise_(net, 0.3)
     always(monkeypatch, Way.PER_ROW)
     x = torch.randn(1, 4).expand(2, 4)
@@ -261,7 +261,7 @@ def test_batches_have_residuals_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("limit", [2**25, 4 * 3 * 2 * 20, 1])
 def test_members_are_even_under_chunks(limit: int, batch_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Linear(2, 8, bias=False), nn.Linear(8, 2, bias=False))
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0, **SIZES)
     cap_memory(monkeypatch, limit)
     outputs = bnn.draws(net, torch.ones(3, 2), samples=20, batch_size=batch_size)
     for each in outputs.unbind(1):

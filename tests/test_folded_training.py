@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import set_noise_
+from helpers import SIZES, set_noise_
 from torch import Tensor, nn
 
 import bnn
@@ -107,7 +107,7 @@ def test_shares_with_several_inputs_and_what_goes_along_whole() -> None:
             return scale * (self.a(left) + self.b(right))
 
     net = Two()
-    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0)  # the same function in every draw
+    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0, **SIZES)  # the same function in every draw
     left, right, scale, y = torch.randn(6, 3), torch.randn(6, 4), torch.tensor(2.0), torch.randint(2, (6,))
     inputs = {"left": left, "right": right, "scale": scale}
     found = bnn.ELBO(net, 9, "categorical", samples=2, split=True)(inputs, y).data

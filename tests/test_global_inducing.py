@@ -181,11 +181,11 @@ def test_bad_arguments(options: dict[str, object], message: str) -> None:
 
 def test_networks_it_does_not_fit() -> None:
     single = nn.Sequential(nn.Linear(3, 2))
-    bnn.bayesianize_(single, "inducing")
+    bnn.bayesianize_(single, "inducing", **SIZES)
     with pytest.raises(ValueError, match="at least two inducing layers"):
         bnn.register_global_inducing_weights_(single, 2, 2)
     uneven = nn.Sequential(nn.Linear(3, 9), nn.Linear(9, 25))
-    bnn.bayesianize_(uneven, "inducing")
+    bnn.bayesianize_(uneven, {"0": {"inference": "inducing", "inducing_cols": 2}, "1": "inducing"}, **SIZES)
     with pytest.raises(ValueError, match="same inducing_cols"):
         bnn.register_global_inducing_weights_(uneven, 2, 2)
     unwhitened = Branches()

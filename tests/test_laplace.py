@@ -488,3 +488,13 @@ def test_one_real_target_may_lack_its_dimension_and_a_temperature_is_taken_off()
     bnn.calibrate_(net, data)
     with pytest.warns(UserWarning, match="temperature is taken off"):
         bnn.laplace_(net, data)
+
+
+def test_a_posterior_that_is_too_wide_is_said() -> None:
+    """A network that is sure of few data: no curvature, and a prior that reaches far."""
+    x = torch.randn(40, 4)
+    y = x[:, :3].argmax(1)
+    net = nn.Linear(4, 3)
+    net.weight.data, net.bias.data = 100 * torch.eye(3, 4), torch.zeros(3)
+    with pytest.warns(UserWarning, match='prior_precision="validation"'):
+        bnn.laplace_(net, (x, y), prior_precision=1e-4)

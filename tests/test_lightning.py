@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from helpers import SIZES
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -27,7 +28,7 @@ pytestmark = [
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    bnn.bayesianize_(net, "inducing", max_lamda=0.1, sampling="weight")
+    bnn.bayesianize_(net, "inducing", max_lamda=0.1, sampling="weight", **SIZES)
     return net
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import SIZES, sizes_of
 from torch import Tensor, nn
 
 import bnn
@@ -16,9 +17,9 @@ from bnn.objective import ELBO, ELBOResult, kl_divergence
 FAMILIES: dict[str, dict[str, Any]] = {
     "ffg": {"inference": "ffg", "init_sd": 0.1},
     "fcg": {"inference": "fcg", "init_sd": 0.1},
-    "inducing": {"inference": "inducing", "init_lamda": 0.1},
-    "ensemble": {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 3, "init_lamda": 0.1},
-    "inducingdeterministic": {"inference": "inducingdeterministic"},
+    "inducing": {"inference": "inducing", "init_lamda": 0.1, **SIZES},
+    "ensemble": {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 3, "init_lamda": 0.1, **SIZES},
+    "inducingdeterministic": {"inference": "inducingdeterministic", **SIZES},
 }
 
 
@@ -200,7 +201,7 @@ def test_samples_use_ensemble_members_evenly():
 def test_a_layer_that_runs_twice_shows_one_function_per_draw():
     layer = nn.Linear(5, 5)
     net = nn.Sequential(layer, layer)
-    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight")
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight", **SIZES)
     calls: list[Any] = []
     outputs: list[Tensor] = []
     run_each, x = layer.run_each, torch.randn(6, 5)
@@ -398,7 +399,7 @@ EXTREMES = {
 def test_a_kl_beyond_all_numbers_names_the_layer(case):
     family, options, change = EXTREMES[case]
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
-    bnn.bayesianize_(net, {"2": family}, **options)
+    bnn.bayesianize_(net, {"2": family}, **sizes_of(family), **options)
     if change is not None:
         change(net)
     with pytest.raises(KLError, match=rf"the KL of layer '2' \(family={family}, .*\) is (inf|nan): its parameters"):
@@ -413,7 +414,7 @@ def test_a_kl_beyond_all_numbers_names_the_layer(case):
 def test_in_float64_there_is_room_for_it(case):
     family, options, change = EXTREMES[case]
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
-    bnn.bayesianize_(net, {"2": family}, **options)
+    bnn.bayesianize_(net, {"2": family}, **sizes_of(family), **options)
     if change is not None:
         change(net)
     assert bnn.kl_divergence(net).isfinite()

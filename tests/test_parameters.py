@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers import SIZES, sizes_of
 from torch import nn
 
 import bnn
@@ -28,7 +29,7 @@ def by_name(net: nn.Module, groups: list[dict]) -> dict[str, str]:
 @pytest.mark.parametrize("family", SCALES)
 def test_every_parameter_is_in_one_group(family: str) -> None:
     net = network()
-    bnn.bayesianize_(net, family)
+    bnn.bayesianize_(net, family, **sizes_of(family))
     groups = bnn.parameter_groups(net, lr=0.01)
     listed = [id(p) for group in groups for p in group["params"]]
     assert sorted(listed) == sorted(map(id, net.parameters()))
@@ -42,7 +43,7 @@ def test_every_parameter_is_in_one_group(family: str) -> None:
 @pytest.mark.parametrize("q", ["diagonal", "matrix", "full", "ensemble"])
 def test_u_trains_in_proportion_to_its_size(q: str) -> None:
     net = network()
-    bnn.bayesianize_(net, "inducing", q_inducing=q)
+    bnn.bayesianize_(net, "inducing", q_inducing=q, **SIZES)
     with torch.no_grad():
         net[0].inducing_mean.fill_(7.0)
         net[3].inducing_mean.zero_()
@@ -58,7 +59,7 @@ def test_u_trains_in_proportion_to_its_size(q: str) -> None:
 def test_a_step_of_adam_moves_everything_by_its_rate() -> None:
     """The first step of Adam is lr * sign(gradient)."""
     net = network()
-    bnn.bayesianize_(net, "inducing", init_lamda=0.1)
+    bnn.bayesianize_(net, "inducing", init_lamda=0.1, **SIZES)
     elbo = bnn.ELBO(net, 20, "categorical")
     groups = bnn.parameter_groups(elbo, lr=1e-3, scales=5.0)
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
@@ -73,7 +74,7 @@ def test_a_step_of_adam_moves_everything_by_its_rate() -> None:
 
 def test_frozen_and_shared_parameters() -> None:
     net = network()
-    bnn.bayesianize_(net, {"0": "inducing"})
+    bnn.bayesianize_(net, {"0": "inducing"}, **SIZES)
     net[3].weight.requires_grad_(False)
     net.add_module("again", net[0])
     groups = bnn.parameter_groups(net, lr=1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import always
+from helpers import SIZES, always, sizes_of
 from torch import Tensor, nn
 
 import bnn
@@ -20,7 +20,7 @@ from bnn.functional.cost import Way
 def network(inference: str = "inducing", **options: Any) -> nn.Sequential:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
     scales = {"init_sd": 0.3} if inference in ("ffg", "fcg") else {"init_lamda": 0.3}
-    bnn.bayesianize_(net, inference, **scales, **options)
+    bnn.bayesianize_(net, inference, **sizes_of(inference), **scales, **options)
     return net
 
 
@@ -101,7 +101,7 @@ def test_zero_samples_is_the_posterior_mean(inference: str) -> None:
 
 def test_members_are_used_evenly() -> None:
     net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=5, max_lamda=0, **SIZES)
     outputs = bnn.draws(net, torch.ones(1, 2), samples=20)[:, 0]
     distinct, counts = outputs.unique(dim=0, return_counts=True)
     assert len(distinct) == 5
@@ -160,7 +160,7 @@ class TwoInputs(nn.Module):
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_tuples_and_dicts_in_and_out(batch_size: int | None) -> None:
     net = TwoInputs()
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     left, right = torch.randn(5, 2), torch.randn(5, 4)
     for x in ((left, right), {"left": left, "right": right}):
         total, rest = bnn.draws(net, x, samples=3, batch_size=batch_size)
@@ -203,14 +203,14 @@ def test_set_sampling() -> None:
     with pytest.raises(ValueError, match="no layer of this network"):
         bnn.set_sampling_(network("fcg"), "weight")
     both = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
-    bnn.bayesianize_(both, {"0": "inducing", "1": "ffg", "2": "fcg"})
+    bnn.bayesianize_(both, {"0": "inducing", "1": "ffg", "2": "fcg"}, **SIZES)
     bnn.set_sampling_(both, "local")  # of all layers that have it
     assert [layer.options.sampling for layer in both[:2]] == ["local", "local"]
 
 
 def test_regression_without_gradients_and_with_the_learned_noise() -> None:
     net, x = nn.Linear(3, 1), torch.randn(4, 3)
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     elbo = bnn.ELBO(net, num_data=4, likelihood=bnn.likelihoods.Gaussian(sd=0.05))
     p = bnn.predict(net, x, samples=3, likelihood=elbo.likelihood)
     assert not p.total.requires_grad
@@ -221,7 +221,7 @@ def test_regression_without_gradients_and_with_the_learned_noise() -> None:
 
 def test_one_output_is_no_class_probability() -> None:
     net = nn.Linear(3, 1)
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     with pytest.raises(ValueError, match="C >= 2 classes"):
         bnn.predict(net, torch.randn(4, 3), samples=2)
 
@@ -233,7 +233,7 @@ def test_inputs_of_another_length_go_along_whole() -> None:
 
     net = nn.Sequential()
     net.add_module("inner", nn.Linear(3, 2))
-    bnn.bayesianize_(net, "inducing", sampling="weight")  # else noise of single inputs depends on the batch
+    bnn.bayesianize_(net, "inducing", sampling="weight", **SIZES)  # else noise of single inputs depends on the batch
     scaled = Scaled(2, 2)
     net.forward = lambda x, scale: scaled(net.inner(x), scale)
     x, scale = torch.randn(5, 3), torch.tensor([1.0, 2.0])

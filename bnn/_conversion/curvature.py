@@ -6,13 +6,15 @@ gives d loss / d y, and from these follow t and g = d loss / d s for every row (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from bnn._common.text import listed
 from bnn._engine.call import Call
 from bnn._engine.draw import Draw
 from bnn._engine.fold import one_by_one
@@ -23,7 +25,10 @@ from bnn.likelihoods.base import about, fitting_targets, per_datum
 from bnn.nn.families.inducing import InducingBase
 
 BYTES = 2**29  # of rows and gradients that are kept, so that the data need no second pass
+CHUNK = 2**24  # numbers in the gradients of several scores that are looked at together
 Batches = Callable[[], Iterable[tuple[Any, Any]]]  # (inputs, targets) on the network's device, from the start each time
+Look = Callable[[str, Tensor, Tensor, bool], None]  # a layer's name, g (scores, n, p, M_out), t; was t there before?
+Count = Callable[[int, Tensor, Any], None]  # the number of inputs, outputs, targets
 
 
 class Moments(NamedTuple):
@@ -49,16 +54,18 @@ class Curvature:
         """Of what is kept."""
         return sum(one.numel() * one.element_size() for pair in self.kept or [] for one in pair)
 
-    def add(self, g: Tensor, t: Tensor) -> None:
-        """Adds n inputs: g (scores, n, p, M_out) and t (n, p, M_in)."""
-        self.rows += t.shape[0] * t.shape[1]
+    def add(self, g: Tensor, t: Tensor, again: bool) -> None:
+        """Adds n inputs: g (scores, n, p, M_out) and t (n, p, M_in); again: t was there with other scores."""
         (g_rows, t_rows), (g_inputs, t_inputs) = self.moments
-        t_rows += _gram(t.flatten(0, 1))
         g_rows += _gram(g.flatten(0, 2))
+        if not again:
+            self.rows += t.shape[0] * t.shape[1]
+            t_rows += _gram(t.flatten(0, 1))
         if t.shape[1] > 1:
             self.one_row = False
-            t_inputs += _gram(t.mean(1))
             g_inputs += _gram(g.sum(2).flatten(0, 1))
+            if not again:
+                t_inputs += _gram(t.mean(1))
         if self.kept is not None:
             self.kept.append((g, t))
 
@@ -86,7 +93,11 @@ class Seen(NamedTuple):
     inputs: int
     log_likelihood: float
     squares: float  # the residual sum of squares, of outputs that have the shape of the targets
-    values: int  # how many targets there are
+    values: float  # how many targets there are
+
+    def times(self, scale: float) -> Seen:
+        """As if there were so many times the data."""
+        return Seen(self.inputs, scale * self.log_likelihood, scale * self.squares, scale * self.values)
 
 
 class Watch:
@@ -94,9 +105,9 @@ class Watch:
 
     Args:
         network: it is left as it was.
-        layers: inducing ones.
+        layers: inducing ones, by name.
         likelihood: with `sampled_score` or `scores`.
-        exact: all scores, rather than one that is sampled.
+        most: all scores of a network with at most so many outputs, one that is sampled of others.
         generator: of sampled labels and signs.
         advance: told how many inputs are done.
     """
@@ -104,98 +115,94 @@ class Watch:
     def __init__(
         self,
         network: nn.Module,
-        layers: Sequence[InducingBase],
+        layers: Mapping[str, InducingBase],
         likelihood: Any,
-        exact: bool,
+        most: float,
         generator: torch.Generator | None,
         advance: Callable[[int], None],
     ) -> None:
-        self.network, self.layers, self.likelihood, self.exact = network, layers, likelihood, exact
+        self.network, self.layers, self.likelihood, self.most = network, layers, likelihood, most
         self.generator, self.advance = generator, advance
 
     def curvatures(self, batches: Batches) -> tuple[list[Curvature], Seen]:
         """The second moments of all layers, from one pass."""
-        found = [Curvature(layer) for layer in self.layers]
-        log_likelihood, squares, values = 0.0, 0.0, 0
+        found = {name: Curvature(layer) for name, layer in self.layers.items()}
+        inputs, log_likelihood, squares, values = 0, 0.0, 0.0, 0
 
-        def look(rows: list[tuple[Tensor, Tensor]], output: Tensor, y: Any) -> None:
-            nonlocal log_likelihood, squares, values
-            for curvature, (g, t) in zip(found, rows, strict=True):
-                curvature.add(g, t)
-            if sum(curvature.bytes for curvature in found) > BYTES:
-                largest = max(found, key=lambda curvature: curvature.bytes)
-                largest.kept = None
-            if y is None:
-                return
+        def look(name: str, g: Tensor, t: Tensor, again: bool) -> None:
+            found[name].add(g, t, again)
+            if sum(curvature.bytes for curvature in found.values()) > BYTES:
+                max(found.values(), key=lambda curvature: curvature.bytes).kept = None
+
+        def count(n: int, output: Tensor, y: Any) -> None:
+            nonlocal inputs, log_likelihood, squares, values
+            inputs += n
             y = fitting_targets(y, output, self.likelihood)
             log_likelihood -= float(per_datum(self.likelihood(output, y)).double().sum())
             if isinstance(y, Tensor) and y.shape == output.shape:
                 squares += float((output.double() - y).square().sum())
                 values += y.numel()
 
-        inputs = self._run(batches, self.layers, look)
-        return found, Seen(inputs, log_likelihood, squares, values)
+        self._run(batches, self.layers, look, count)
+        return list(found.values()), Seen(inputs, log_likelihood, squares, values)
 
     def eigenvalues(self, found: Sequence[Curvature], batches: Batches) -> list[list[Tensor]]:
         """sum over inputs of (Q_out^T G Q_in)^2 in each basis of every layer; another pass where rows were many."""
-        bases = [curvature.bases() for curvature in found]
-        sums = [[basis.out.new_zeros(basis.out.shape[1], basis.into.shape[1]) for basis in own] for own in bases]
-        again = [i for i, curvature in enumerate(found) if curvature.kept is None]
-        for i, curvature in enumerate(found):
+        bases = {name: curvature.bases() for name, curvature in zip(self.layers, found, strict=True)}
+        sums = {
+            name: [one.out.new_zeros(len(one.out), one.into.shape[1]) for one in own] for name, own in bases.items()
+        }
+
+        def look(name: str, g: Tensor, t: Tensor, again: bool) -> None:
+            for total, basis in zip(sums[name], bases[name], strict=True):
+                total += curvature_in(basis, g, t)
+
+        missing = {}
+        for (name, layer), curvature in zip(self.layers.items(), found, strict=True):
+            if curvature.kept is None:
+                missing[name] = layer
             for g, t in curvature.kept or []:
-                self._add(sums[i], bases[i], g, t)
-
-        def look(rows: list[tuple[Tensor, Tensor]], output: Tensor, y: Any) -> None:
-            for i, (g, t) in zip(again, rows, strict=True):
-                self._add(sums[i], bases[i], g, t)
-
-        if again:
-            self._run(batches, [self.layers[i] for i in again], look)
-        return sums
-
-    @staticmethod
-    def _add(sums: list[Tensor], bases: Sequence[Basis], g: Tensor, t: Tensor) -> None:
-        for total, basis in zip(sums, bases, strict=True):
-            for score in g:
-                total += curvature_in(basis, score, t)
+                look(name, g, t, False)
+        if missing:
+            self._run(batches, missing, look, lambda n, output, y: None)
+        return list(sums.values())
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
-    def _run(self, batches: Batches, layers: Sequence[InducingBase], look: Callable[..., None]) -> int:
-        total = 0
-        with evaluating(self.network), _without_gradients_of(self.network), torch.inference_mode(False):
+    def _run(self, batches: Batches, layers: Mapping[str, InducingBase], look: Look, count: Count) -> None:
+        """Runs over the data; shows `look` what each layer saw, and tells `count` of inputs, outputs and targets."""
+        with evaluating(self.network), _without_gradients_of(self.network):
             for x, y in batches():
                 n = number_of_inputs(x) or 1
-                total += n
-                with torch.enable_grad(), _caught(layers) as calls:
+                with torch.enable_grad(), _caught(layers.values()) as calls:
                     output = one_by_one(self.network, [x], [at_mean(self.network, n)])[0]
-                    check_output(output)
-                    _check_reached(layers, calls)
-                    gradients = self._gradients(output, y, [call.output for layer in layers for call in calls[layer]])
-                with torch.no_grad():
-                    look(_by_layer(layers, calls, gradients, n), output.detach(), y)
+                check_output(output)
+                with torch.no_grad(), without_autocast(output):
+                    count(n, output.detach(), y)
+                    self._show(output, y, n, {name: calls[layer] for name, layer in layers.items()}, look)
                 self.advance(n)
-        if not total:
-            raise ValueError("there are no inputs, so there is no curvature: expected at least one batch")
-        return total
 
-    def _gradients(self, output: Tensor, y: Any, targets: list[Tensor]) -> list[list[Tensor]]:
-        """d loss / d y of all calls, for every score."""
+    def _show(self, output: Tensor, y: Any, n: int, calls: dict[str, list[_Run]], look: Look) -> None:
+        """Shows `look` every layer's g and t of one batch, some scores at a time."""
+        _check_reached(calls)
+        places = [call.output for own in calls.values() for call in own]
+        scores, again = self._scores(output.detach(), y), False
+        while chunk := list(islice(scores, max(CHUNK // max(place.numel() for place in places), 1))):
+            gradients = [iter(_gradients(output, places, score)) for score in chunk]
+            for name, own in calls.items():
+                at_calls = _of_layer(name, own, [[next(one) for _ in own] for one in gradients])
+                look(name, *_rows(self.layers[name], own, at_calls, n), again)
+            again = True
+
+    def _scores(self, output: Tensor, y: Any) -> Iterator[Tensor]:
+        """d loss / d output, for one sampled label or for each output; 0 where targets are ignored."""
         likelihood = about(self.likelihood)
-        detached = output.detach()
-        scores = likelihood.scores(detached, self.generator) if self.exact else None
-        each = iter([likelihood.sampled_score(detached, self.generator)]) if scores is None else scores
-        counts = _counted(likelihood, detached, y)
-        found = []
-        for score in each:
-            score = score if counts is None else score * counts
-            found.append(
-                torch.autograd.grad(output, targets, score.to(output.dtype), retain_graph=True, allow_unused=True)
-            )
-        return [
-            [torch.zeros_like(target) if one is None else one for one, target in zip(own, targets, strict=True)]
-            for own in found
-        ]
+        if (output.shape[1] if output.ndim > 1 else 1) <= self.most:
+            scores = likelihood.scores(output, self.generator)
+        else:
+            scores = iter([likelihood.sampled_score(output, self.generator)])
+        counts = _counted(likelihood, output, y)
+        return scores if counts is None else (score * counts for score in scores)
 
 
 def at_mean(network: nn.Module, inputs: int) -> Draw:
@@ -236,14 +243,14 @@ def _caught(layers: Iterable[InducingBase]) -> Iterator[dict[nn.Module, list[_Ru
     """Catches inputs and outputs of layers; gradients flow to the outputs, whatever is done to them in place."""
     calls: dict[nn.Module, list[_Run]] = {layer: [] for layer in layers}
 
-    def hook(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def hook(layer: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor) -> Tensor:
         kept = output if output.requires_grad else output.detach().requires_grad_()
-        calls[layer].append(_Run(args[0].detach(), kept))
+        calls[layer].append(_Run((*args, *kwargs.values())[0].detach(), kept))
         return kept.clone()
 
     with ExitStack() as stack:
-        for layer in calls:
-            stack.callback(layer.register_forward_hook(hook).remove)
+        for layer in calls:  # before the user's own hooks, which may change the output
+            stack.callback(layer.register_forward_hook(hook, with_kwargs=True, prepend=True).remove)
         yield calls
 
 
@@ -260,35 +267,50 @@ def _without_gradients_of(network: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _check_reached(layers: Sequence[InducingBase], calls: dict[nn.Module, list[_Run]]) -> None:
-    silent = [type(layer).__name__ for layer in layers if not calls[layer]]
+def _check_reached(calls: dict[str, list[_Run]]) -> None:
+    silent = [name for name, own in calls.items() if not own]
     if silent:
-        raise ValueError(f"{silent} did not run on these inputs, so they have no curvature: choose layers= that run")
+        raise ValueError(
+            f"layers that did not run on some of the data have no curvature there: {listed(silent)}; leave them out of "
+            "layers="
+        )
 
 
-def _by_layer(
-    layers: Sequence[InducingBase], calls: dict[nn.Module, list[_Run]], gradients: list[list[Tensor]], n: int
-) -> list[tuple[Tensor, Tensor]]:
-    """g (scores, n, p, M_out) and t (n, p, M_in) of every layer.
+def _gradients(output: Tensor, places: list[Tensor], score: Tensor) -> list[Tensor | None]:
+    """d loss / d places from d loss / d output; None where the output does not depend on a place."""
+    if not output.requires_grad:
+        return [None] * len(places)
+    return list(torch.autograd.grad(output, places, score.to(output.dtype), retain_graph=True, allow_unused=True))
+
+
+def _of_layer(name: str, calls: list[_Run], gradients: list[list[Tensor | None]]) -> list[list[Tensor]]:
+    """The gradients at a layer's calls, for every score; 0 at calls without effect."""
+    if all(one is None for one in gradients[0]):
+        raise ValueError(
+            f"no gradient flows from the network's output to layer {name or 'the network'!r}: either the output does "
+            "not depend on it (layers= names another), or it is cut off (torch.no_grad, detach, reentrant checkpoints)"
+        )
+    return [
+        [torch.zeros_like(call.output) if one is None else one for one, call in zip(own, calls, strict=True)]
+        for own in gradients
+    ]
+
+
+def _rows(layer: InducingBase, calls: list[_Run], gradients: list[list[Tensor]], n: int) -> tuple[Tensor, Tensor]:
+    """g (scores, n, p, M_out) and t (n, p, M_in) of a layer, from d loss / d y of every score and call.
 
     Where dimension 0 of a layer's inputs does not count those of the network (windows, time first), each row stands for
     an input of its own: what rows of one input have in common is not seen then.
     """
-    found, start = [], 0
-    for layer in layers:
-        own = calls[layer]
-        ts = [rows_of(layer, call.input) for call in own]
-        gs = [
-            torch.stack([gradients_of(layer, call.input, score[start + i]) for score in gradients])
-            for i, call in enumerate(own)
-        ]
-        start += len(own)
-        by_input = all(len(t) == n for t in ts)
-        if not by_input:  # each row stands for itself
-            ts, gs = [t.reshape(-1, 1, t.shape[-1]) for t in ts], [g.reshape(len(g), -1, 1, g.shape[-1]) for g in gs]
-        joined = 1 if by_input else 0
-        found.append((torch.cat(gs, dim=joined + 1), torch.cat(ts, dim=joined)))
-    return found
+    ts = [rows_of(layer, call.input) for call in calls]
+    gs = [
+        torch.stack([gradients_of(layer, call.input, score[i]) for score in gradients]) for i, call in enumerate(calls)
+    ]
+    by_input = all(len(t) == n for t in ts)
+    if not by_input:  # each row stands for itself
+        ts, gs = [t.reshape(-1, 1, t.shape[-1]) for t in ts], [g.reshape(len(g), -1, 1, g.shape[-1]) for g in gs]
+    joined = 1 if by_input else 0
+    return torch.cat(gs, dim=joined + 1), torch.cat(ts, dim=joined)
 
 
 # ---- one layer -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from bnn.nn.base import Weights
 from bnn.nn.families.inducing import InducingBase
 
 LITTLE = 0.8  # of a layer's energy: below, networks were seen to lose many points of accuracy
+ENOUGH = 100  # weights to tell whether they are normal: a stem of 3 x 3 kernels from one channel to 16 has more
 
 
 class EnergyWarning(UserWarning):
@@ -65,7 +66,8 @@ def looks_untrained(weight: Tensor) -> bool:
     """Whether a weight has the distribution with which layers begin: torch's uniform one, or He's normal one; or is 0.
 
     Uniform within +-1/sqrt(fan-in), with the root mean square of that, and training moves some of many weights beyond;
-    normal with the sd sqrt(2 / fan-out) (ResNets), or sqrt(2 / fan-in), and a kurtosis of 3.
+    normal with the sd sqrt(2 / fan-out) (ResNets), or sqrt(2 / fan-in), and a kurtosis of 3. Fewer than `ENOUGH`
+    weights are never taken for normal ones: those of small trained networks would pass.
     """
     if weight.is_meta or not bool(weight.any()):
         return True
@@ -76,6 +78,8 @@ def looks_untrained(weight: Tensor) -> bool:
     within = float(w.abs().max()) <= bound * (1 + torch.finfo(weight.dtype).eps)
     if within and abs(rms * math.sqrt(3) / bound - 1) < few:
         return True
+    if n < ENOUGH:
+        return False
     kurtosis = float(w.pow(4).mean()) / rms**4
     sds = (math.sqrt(2 / fan) for fan in (fan_in, fan_out))
     return any(abs(rms / sd - 1) < few for sd in sds) and abs(kurtosis - 3) < 5 * few

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from bnn._common.text import listed, nearest
 from bnn._conversion.curvature import at_mean, check_output
+from bnn._conversion.limits import why_not
 from bnn._engine.fold import one_by_one
 from bnn._engine.inputs import evaluating, number_of_inputs
 from bnn.nn.base import BayesianLayer, layer_types, plain_weights
@@ -32,7 +34,10 @@ def chosen_layers(network: nn.Module, asked: Layers, x: Any) -> dict[str, nn.Mod
     names = {module: name for name, module in reversed(list(network.named_modules()))}
     if asked == "last":
         if not ran:
-            raise ValueError(f"no layer that could have a posterior ran: expected some of {_kinds()}")
+            raise ValueError(
+                f"no layer that could have a posterior was seen to run: expected some of {_kinds()} (inside "
+                "torch.compile layers are not seen: call laplace_ on the network as it was before)"
+            )
         found = ran[-1:]
     elif asked == "all":
         found = [layer for layer in ran if isinstance(layer, InducingBase)]
@@ -43,22 +48,26 @@ def chosen_layers(network: nn.Module, asked: Layers, x: Any) -> dict[str, nn.Mod
             )
     else:
         several = [asked] if isinstance(asked, str | nn.Module) else list(asked)
+        if not several:
+            raise ValueError("layers is empty, so there is nothing to do: expected 'last', 'all', names or globs")
         wanted = {layer for one in several for layer in _matching(network, one)}
         silent = [names[layer] for layer in wanted if layer not in ran]
         if silent:
             raise ValueError(f"layers that did not run on these data: {listed(silent)}; leave them out")
         found = [layer for layer in ran if layer in wanted]
+    readers = Counter(id(p) for module in network.modules() for p in module._parameters.values() if p is not None)
     for layer in found:
-        _check(names[layer], layer)
+        _check(names[layer], layer, readers)
     return {names[layer]: layer for layer in found}
 
 
 def running_layers(network: nn.Module, x: Any) -> list[nn.Module]:
-    """The layers that could have a posterior, or have one, in the order in which they end their first call."""
+    """The layers that could have a posterior, or have one, in the order in which they end their last call."""
     ran: dict[nn.Module, None] = {}
 
     def note(layer: nn.Module, args: Any, output: Any) -> None:
-        ran.setdefault(layer)
+        ran.pop(layer, None)
+        ran[layer] = None
 
     covered = tuple(layer_types())
     handles = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, covered)]
@@ -93,7 +102,7 @@ def _matching(network: nn.Module, key: Any) -> list[nn.Module]:
     return found
 
 
-def _check(name: str, layer: nn.Module) -> None:
+def _check(name: str, layer: nn.Module, readers: Counter[int]) -> None:
     """Raises ValueError where a layer cannot have a Laplace approximation."""
     shown = f"layer {name or 'the network'!r}"
     if isinstance(layer, InducingBase):
@@ -112,6 +121,11 @@ def _check(name: str, layer: nn.Module) -> None:
         raise ValueError(
             f"{shown} has a posterior of the family {layer.family!r}; Laplace's approximation is for inducing and "
             "plain layers: convert it otherwise, or choose others with layers="
+        )
+    reason = why_not(layer, "inducing", readers)
+    if reason:
+        raise ValueError(
+            f"{shown} ({type(layer).__name__}) cannot have a posterior: {reason}; or choose others, layers="
         )
     weight, bias = plain_weights(layer)
     width = weight[0].numel() + (bias is not None)

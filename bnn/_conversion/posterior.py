@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bnn._conversion.curvature import Curvature
 from bnn.functional.gaussian import whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor
 from bnn.functional.laplace import Basis, rotated_side
@@ -117,3 +118,50 @@ def _fitted_again(
     sides = [factor(z.to(dtype).double(), positive(inverse_softplus(d).to(dtype).double())) for z, d in (row, col)]
     W = conditional_mean(was.mean, was.row, was.col, was.sigma)
     return torch.linalg.pinv(sides[0].A.mT) @ (W / sigma) @ torch.linalg.pinv(sides[1].A)
+
+
+# ---- by Laplace's approximation --------------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """What the posterior of one layer follows from."""
+
+    layer: InducingBase
+    was: Before
+    basis: Basis
+    curvature: Tensor  # Lambda (M_out, m), in float64
+    mean: Tensor  # Q_out^T u Q_in
+    left_out: Tensor | None  # second moments (sums over rows) of t along the directions that are left out
+    output_curvature: Tensor  # with these, Lambda is in proportion to them: (M_out,)
+
+    @classmethod
+    def of(cls, curvature: Curvature, eigenvalues: list[Tensor], scale: float) -> Found:
+        """In the basis in which the product of all precisions is smallest: no basis gets below the true one's."""
+        volumes = [float((scale * one + 1).log().sum()) for one in eigenvalues]
+        best = volumes.index(min(volumes))
+        basis, was = curvature.bases()[best], before(curvature.layer)
+        left_out = None if curvature.columns is None else curvature.columns.left_out
+        g, _ = curvature.moments.of_rows
+        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal() / curvature.rows
+        mean = basis.out.mT @ was.mean @ basis.into
+        return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
+
+    def all_entries(self) -> Tensor:
+        """Lambda of every direction of the input, of those that are left out as far as it is a product: (M_out, M)."""
+        if self.left_out is None:
+            return self.curvature
+        return torch.cat([self.curvature, self.output_curvature[:, None] * self.left_out], dim=1)
+
+    def set_(self, tau: float, variance: float) -> None:
+        """Gives the layer its posterior, in place, for noise whose variance is so many times what Lambda was for."""
+        lamda = None if self.left_out is None else self._lamda(tau, variance)
+        set_gaussian_(self.layer, self.was, self.basis, (self.curvature / variance + tau).rsqrt(), tau, lamda)
+
+    def _lamda(self, tau: float, variance: float) -> float | None:
+        """That gives the directions that are left out the variance, in the mean, which they would have had."""
+        assert self.left_out is not None
+        energy = float(self.left_out.sum())
+        if energy <= 0:
+            return None
+        variances = 1 / (self.all_entries()[:, self.curvature.shape[1] :] / variance + tau)
+        return math.sqrt(float((self.left_out * variances.mean(0)).sum()) / energy)

@@ -25,6 +25,10 @@ class TooLarge(Exception):  # noqa: N818
         self.draws = draws
 
 
+class NotLast(Exception):  # noqa: N818
+    """Something follows the layer that was taken for the last: the call must start again."""
+
+
 class Call:
     """One call: of `bnn.draws`, of an objective, or simply of the network.
 

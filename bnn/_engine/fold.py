@@ -21,8 +21,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bnn._engine import recompute
+from bnn._engine.call import NotLast
 from bnn._engine.draw import Draw
 from bnn._engine.forward import Forward, open_forward
+from bnn._engine.inputs import explain_names, modules_of
 from bnn._engine.noise import unwrapped
 from bnn._engine.unused import warn_outside
 
@@ -62,7 +64,11 @@ class FoldingWarning(UserWarning):
 def call(network: nn.Module, x: Any) -> Any:
     """The output of `network` at `x`: a tuple or list holds positional arguments, a dict keyword arguments."""
     if isinstance(x, Mapping):
-        return network(**x)
+        try:
+            return network(**x)
+        except TypeError as error:
+            explain_names(x, error)
+            raise
     if isinstance(x, tuple | list) and not isinstance(x, PackedSequence):
         return network(*x)
     return network(x)
@@ -118,6 +124,47 @@ def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw])
         with open_forward(Forward(draw, root=unwrapped(network), pinned=True)):
             outputs.append(call(network, x))
     return outputs
+
+
+def of_last_layer(network: nn.Module, x: Any, draw: Draw) -> Tensor:
+    """The outputs (K, N, ...) of a network that ends with its one Bayesian layer: what comes before runs once.
+
+    Raises:
+        NotLast: something follows the layer, or what comes before it is random; random states are as before.
+    """
+    network = unwrapped(network)
+    forward = Forward(draw, root=network, pinned=True)
+    forward.ends, draw.folded = [], True
+    before = _random_states()
+    with open_forward(forward):
+        output = call(network, x)
+    if len(forward.ends) == 1 and all(map(torch.equal, before, _random_states())):
+        end = forward.ends[0]
+        if is_same(output, end.first, end.mark):
+            return end.outputs
+    torch.set_rng_state(before[0])
+    if len(before) > 1:
+        torch.cuda.set_rng_state(before[1])
+    raise NotLast
+
+
+def _random_states() -> list[Tensor]:
+    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def mark_of(made: Tensor) -> Any:
+    """What tells whether a tensor is changed in place later: its version; a copy in inference mode, which has none."""
+    return made.clone() if made.is_inference() else made._version
+
+
+def is_same(output: Any, made: Tensor, mark: Any) -> bool:
+    """Whether what a network returned is the tensor `made` in it, unchanged since its `mark_of`."""
+    if not isinstance(output, Tensor) or output.shape != made.shape or output.stride() != made.stride():
+        return False
+    if output.data_ptr() != made.data_ptr() or output.dtype != made.dtype:
+        return False
+    return torch.equal(made, mark) if isinstance(mark, Tensor) else made._version == mark
 
 
 def warn_unfolded(reason: Exception) -> None:
@@ -273,7 +320,7 @@ class Statistics:
     """Running statistics of BatchNorm in train mode, kept so that a pass that has to start again leaves no trace."""
 
     def __init__(self, network: nn.Module) -> None:
-        modules = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+        modules = [m for m in modules_of(network) if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
         self._kept = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers(recurse=False)]
 
     def restore_(self) -> None:
@@ -286,5 +333,6 @@ class Statistics:
 def counts_batches(network: nn.Module) -> bool:
     """Whether some BatchNorm averages its statistics by the number of batches, which one pass would miscount."""
     return any(
-        isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None for m in network.modules()
+        isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None
+        for m in modules_of(network)
     )

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,14 @@ _TWICE = (
 
 
 ever_ran: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # Bayesian layers, for `bnn._engine.unused`
+
+
+class End(NamedTuple):
+    """What a last layer gave: outputs (K, ...) of all draws, and those of the first, with which the network ends."""
+
+    outputs: Tensor
+    first: Tensor
+    mark: Any
 
 
 class Forward:
@@ -59,6 +67,7 @@ class Forward:
         self.depth = 1  # how often the root is running: it may call itself
         self.outer: Forward | None = None
         self.record: Any = None  # for gradient checkpointing
+        self.ends: list[End] | None = None  # where the last layer gives all draws, and the network returns one of them
         self._ran: set[int] = set()  # ids, which torch.compile can follow
         self._covered: frozenset[int] | None = None
 
@@ -80,6 +89,8 @@ class Forward:
 
     def covers(self, module: nn.Module) -> bool:
         """Whether a run of `module` that starts now is a part of this forward rather than one of its own."""
+        if module is self.root:
+            return True
         if self._covered is None:
             self._covered = frozenset() if self.root is None else frozenset(map(id, self.root.modules()))
         return id(module) in self._covered

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn._engine.draw import Draw
+from bnn._engine.inputs import modules_of
 
 SAMPLES = 20  # draws of a prediction, by default
 
@@ -19,6 +20,7 @@ class Drawing(nn.Module):
     """What the engine asks of a Bayesian layer."""
 
     repeats: bool = False  # runs more than once in a forward, so that all its calls must see one W
+    followed: bool = False  # was taken for the last layer of a network, and something came after it
     runs: bool = True  # acts on inputs, so that it is missed where it takes part in no forward
 
     def member_count(self) -> int:
@@ -56,7 +58,7 @@ def even_members(network: nn.Module, samples: int, generator: torch.Generator | 
 
 def member_count(network: nn.Module) -> int:
     """How many members Ensemble-U has in `network`; 0 for a network without it."""
-    return max((m.member_count() for m in network.modules() if isinstance(m, Drawing)), default=0)
+    return max((m.member_count() for m in modules_of(network) if isinstance(m, Drawing)), default=0)
 
 
 def shown_members(network: nn.Module, draw: Draw) -> list[int]:
@@ -71,7 +73,7 @@ def shown_members(network: nn.Module, draw: Draw) -> list[int]:
 
 def mixtures(network: nn.Module) -> list[Mixture]:
     """The deep ensembles in `network`, itself included."""
-    return [module for module in network.modules() if isinstance(module, Mixture)]
+    return [module for module in modules_of(network) if isinstance(module, Mixture)]
 
 
 def combinations(network: nn.Module) -> int:
@@ -90,7 +92,27 @@ def default_samples(network: nn.Module) -> int:
 
 def draws_differ(network: nn.Module) -> bool:
     """Whether there is anything to draw: a Bayesian layer, or a member of a deep ensemble."""
-    return any(isinstance(module, Drawing | Mixture) for module in network.modules())
+    return any(isinstance(module, Drawing | Mixture) for module in modules_of(network))
+
+
+def last_layers(network: nn.Module) -> list[Drawing]:
+    """The one Bayesian layer of `network`, or of every member of an ensemble, if it may be the last to run; else [].
+
+    That is where no later module has parameters, and no module is in train mode: dropout is different in every draw.
+    """
+    found: list[Drawing] = []
+    for one in network.members if isinstance(network, Mixture) else [network]:
+        last: nn.Module | None = None
+        count = 0
+        for module in modules_of(one):
+            if module.training or isinstance(module, Mixture):
+                return []
+            count += isinstance(module, Drawing)
+            last = module if module._parameters else last
+        if count != 1 or not isinstance(last, Drawing) or last.repeats or last.followed:
+            return []
+        found.append(last)
+    return found
 
 
 def evenly(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 from bnn._common.text import listed
 from bnn._engine.call import Call
 from bnn._engine.forward import ever_ran
+from bnn._engine.inputs import modules_of
 from bnn._engine.members import Drawing, Mixture
 
 _reported: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # every layer is named at most once
@@ -49,7 +50,7 @@ def warn_unused(network: nn.Module, call: Call) -> None:
 def _seen(network: nn.Module, call: Call) -> Iterator[nn.Module]:
     """The modules that could have run in `call`, each once."""
     hidden: set[int] = set()
-    for module in network.modules():
+    for module in modules_of(network):
         if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
             hidden.update(map(id, module.modules()))
         if isinstance(module, Mixture):

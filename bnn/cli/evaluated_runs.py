@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,11 +15,12 @@ from bnn.evaluation import Evaluation, evaluate
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.network import prediction_time
 from bnn.evaluation.predictor import Predictor
-from bnn.report import Entry, comparison, grouped
+from bnn.report import Entry, comparison, gain, grouped
 from bnn.train.build import build_net
 from bnn.train.runs.folder import EVALUATION
 from bnn.train.runs.run import Run
 
+WIDTH = 100  # of a paragraph on a terminal
 SIDE_BY_SIDE = 5  # runs as columns, up to so many: a table that fits on a terminal
 
 
@@ -100,6 +102,9 @@ def print_comparisons(entries: Sequence[Entry]) -> None:
         if len(found.runs) <= SIDE_BY_SIDE:
             table = [list(row) for row in zip(*table, strict=True)]
         print_table(table[0], table[1:], title=title)
+        said = " ".join("".join(sentence) for sentence in gain(group))
+        if said:
+            print(textwrap.fill(said, WIDTH), end="\n\n")
 
 
 def corruptions_of(given: list[str]) -> Any:

@@ -32,7 +32,7 @@ def evaluate(
     *,
     ood: Any = None,
     corruptions: Any = None,
-    samples: int | None = None,
+    samples: int | str | None = None,
     likelihood: Any = None,
     validation: Any = None,
     batch_size: int = 500,
@@ -55,7 +55,8 @@ def evaluate(
             classes), a `Data` (its test part, else its training part), a tensor of inputs as the network takes them, a
             `Part`, `Dataset` or `DataLoader`, a list of names and folders, or a dict of any of these.
         corruptions: of images: True or "all" (15 kinds, 5 severities), kinds, severities, or a dict kind -> severities.
-        samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike.
+        samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike. Of
+            classes also "logits", where only the last layer is Bayesian.
         likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was
             trained, `history.likelihood`, or "heteroscedastic".
         validation: what the temperature is learned on; None: the validation part of a `Data`, if it has one.
@@ -79,7 +80,8 @@ def evaluate(
     resampling = scores.Resampling(whole("resamples", resamples), seed, bins)
     task = task_of(data, ood, corruptions, validation, batch_size)
     target = data.target if isinstance(data, Data) else None
-    predictor = Predictor(net, likelihood_of(likelihood, task), drawn(net, samples), batch_size, seed, target)
+    number = samples if isinstance(samples, str) else drawn(net, samples)
+    predictor = Predictor(net, likelihood_of(likelihood, task), number, batch_size, seed, target)
     with progress_of(progress, task.inputs) as advance:
         return _Evaluator(task, predictor, resampling, advance).result()
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bnn import likelihoods
+from bnn import closed_form, likelihoods
 from bnn._engine.inputs import device_of
 from bnn.data.dataset import Part, TargetScale, tensors_in
 from bnn.data.forms import to_device
@@ -54,7 +54,7 @@ class Predictor:
 
     network: nn.Module
     likelihood: Any
-    samples: int | None
+    samples: int | str | None
     batch_size: int
     seed: int
     target: TargetScale | None = None
@@ -95,10 +95,15 @@ class Predictor:
             self.likelihood,
             torch.Generator().manual_seed(self.seed),
             self.batch_size,
-            keep_samples=True,
+            keep_samples=self.samples != closed_form.NAME,
         )
         if isinstance(prediction, likelihoods.ClassPrediction):
             return of_classes(prediction)
+        if prediction.samples is None:
+            raise ValueError(
+                f'samples="{closed_form.NAME}" draws nothing for real targets, and their scores need draws: evaluate '
+                "with samples=20, or use bnn.predict and bnn.metrics"
+            )
         outputs = of_reals(prediction, self.likelihood, self.target)
         known = outputs.components is None and likelihoods.about(self.likelihood).task is not None
         if not known or y is None or y.shape != prediction.mean.shape:
@@ -108,7 +113,7 @@ class Predictor:
 
 def of_classes(prediction: likelihoods.ClassPrediction) -> Outputs:
     """Predictions of one of C classes; a single logit of `Bernoulli` is two of them."""
-    assert prediction.samples is not None
+    draws = closed_form.DRAWS if prediction.samples is None else len(prediction.samples)
     probs, *information = prediction
     if len(probs) == probs.numel():  # the probability of a one
         probs = probs.flatten()
@@ -125,7 +130,7 @@ def of_classes(prediction: likelihoods.ClassPrediction) -> Outputs:
         "entropy": total,
         "mutual_information": epistemic,
     }
-    return Outputs(mean, total, aleatoric, epistemic, scores, None, len(prediction.samples))
+    return Outputs(mean, total, aleatoric, epistemic, scores, None, draws)
 
 
 def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, target: TargetScale | None) -> Outputs:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from bnn.functional.inducing import Factors
 
-ROUNDS = 20  # of the fixed point for tau: it moves by less than a per cent after ten
+ROUNDS = 20  # of the fixed point for the noise: it moves by less than a per cent after ten
+HALVINGS = 40  # of the interval for log tau: to 1e-10 of tau
 LEAST, MOST = 1e-10, 1e10  # tau
 
 
@@ -37,18 +38,19 @@ def eigenbasis(moments_out: Tensor, moments_in: Tensor) -> Basis:
 
 
 def curvature_in(basis: Basis, g: Tensor, t: Tensor) -> Tensor:
-    """sum over inputs of (Q_out^T G Q_in)^2, (M_out, M_in), for G = sum over rows g t^T.
+    """sum over inputs and scores of (Q_out^T G Q_in)^2, (M_out, M_in), for G = sum over rows g t^T.
 
     Args:
-        g: (n, p, M_out), gradients at the p rows of n inputs.
-        t: (n, p, M_in), or (1, p, M_in) for all n.
+        g: (scores, n, p, M_out), gradients at the p rows of n inputs.
+        t: (n, p, M_in).
     """
     g, t = g @ basis.out.to(g), t @ basis.into.to(t)
-    if g.shape[1] == 1:
-        squares = g.square()[:, 0].mT @ t.square()[:, 0].expand(len(g), -1)
-    else:
-        squares = (g.mT @ t).square().sum(0)
-    return squares.double()
+    if t.shape[1] == 1:
+        return (g.square().sum(0)[:, 0].mT @ t.square()[:, 0]).double()
+    squares = torch.zeros(g.shape[-1], t.shape[-1], dtype=torch.double, device=t.device)
+    for score in g:
+        squares += (score.mT @ t).square().sum(0)
+    return squares
 
 
 def rotated_side(side: Factors, Q: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,24 +75,31 @@ def effective_number(curvature: Tensor, tau: float) -> float:
 def log_evidence(curvature: Tensor, mean: Tensor, tau: float) -> float:
     """What a layer adds to log p(data | mean) in the log marginal likelihood.
 
-    1/2 [ n log tau - tau |mean|^2 - sum log(Lambda + tau) ] for n entries.
+    1/2 [ n log tau - tau |mean|^2 - sum log(Lambda + tau) ] for the n entries of Lambda.
     """
-    n = mean.numel()
+    n = curvature.numel()
     volume = float(torch.log(curvature + tau).sum())
     return 0.5 * (n * math.log(tau) - tau * float(mean.double().square().sum()) - volume)
 
 
-def fitted_precision(curvature: Tensor, mean: Tensor, rounds: int = ROUNDS) -> float:
-    """tau by marginal likelihood: the fixed point of tau <- sum Lambda / (Lambda + tau) / |mean|^2, from tau = 1.
+def fitted_precision(curvature: Tensor, mean: Tensor) -> float:
+    """tau by marginal likelihood: the root of tau |mean|^2 = sum Lambda / (Lambda + tau).
 
-    1 for a mean of zero, which says nothing about the scale of the prior.
+    The left side rises with tau and the right side falls, so there is one root. (The fixed point tau <- right side /
+    |mean|^2 runs to and fro where Lambda << tau, as for a network that is sure of all its training data.)
+    1 for a mean of zero, which says nothing about the scale of the prior, and without curvature.
     """
-    energy, tau = float(mean.double().square().sum()), 1.0
+    energy = float(mean.double().square().sum())
     if energy == 0 or not bool((curvature > 0).any()):
-        return tau
-    for _ in range(rounds):
-        tau = min(max(effective_number(curvature, tau) / energy, LEAST), MOST)
-    return tau
+        return 1.0
+    low, high = math.log(LEAST), math.log(MOST)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if math.exp(middle) * energy < effective_number(curvature, math.exp(middle)):
+            low = middle
+        else:
+            high = middle
+    return math.exp((low + high) / 2)
 
 
 class Noise(NamedTuple):
@@ -101,7 +110,7 @@ class Noise(NamedTuple):
 
 
 def fitted_noise(
-    curvatures: list[Tensor], means: list[Tensor], squares: float, values: int, given: float | None = None
+    curvatures: list[Tensor], means: list[Tensor], squares: float, values: float, given: float | None = None
 ) -> Noise:
     """Noise and precisions of a regression by marginal likelihood: s^2 <- RSS / (values - effective number).
 
@@ -117,9 +126,7 @@ def fitted_noise(
             pairs = zip(curvatures, means, strict=True)
             taus = [fitted_precision(curvature / variance, mean) for curvature, mean in pairs]
         number = sum(effective_number(one / variance, tau) for one, tau in zip(curvatures, taus, strict=True))
-        freedom = max(
-            values - number, 0.1 * values, 1.0
-        )  # with as many parameters as targets nothing is left for noise
+        freedom = max(values - number, 0.1 * values, 1.0)  # as many parameters as targets leave nothing for noise
         variance = max(squares / freedom, torch.finfo(torch.float32).tiny)
     return Noise(math.sqrt(variance), taus)
 

@@ -50,6 +50,10 @@ class Likelihood(nn.Module):
         """What one output (N, ...) predicts: class probabilities (N, C, ...), those of ones (N, ...), or means."""
         raise NotImplementedError
 
+    def from_gaussian(self, mean: Tensor, variance: Tensor) -> Any:
+        """The prediction where outputs are Gaussian with these moments (N, ...); None where that takes draws."""
+        return None
+
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor] | None:
         """Means and sds (K, N, ...) where each draw predicts a Gaussian; None where it does not."""
         return None
@@ -104,6 +108,11 @@ class Likelihood(nn.Module):
     @property
     def _called(self) -> str:
         return "this likelihood" if self.name is None else f"the likelihood {self.name!r}"
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether it defines `scores`."""
+        return type(self).scores is not Likelihood.scores
 
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""

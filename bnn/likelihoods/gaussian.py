@@ -72,6 +72,11 @@ class Gaussian(Likelihood):
         """The mean is the output."""
         return output
 
+    def from_gaussian(self, mean: Tensor, variance: Tensor) -> RegressionPrediction:
+        """Mean and variances, all (N, ...), where the mean of the target is N(mean, variance)."""
+        aleatoric = self.sd().square().to(variance).expand_as(variance)
+        return RegressionPrediction(mean, aleatoric + variance, aleatoric, variance)
+
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs and the sd, both (K, N, ...)."""
         return outputs, self.sd().to(outputs).expand_as(outputs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
 from bnn._common.checks import check_positive
@@ -14,6 +15,8 @@ from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import Likelihood, check_shape, check_tensors, normals_like, random_signs, unit_scores
 from bnn.likelihoods.gaussian import gaussian_divergence, gaussian_nll
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
+
+NODES = 32  # of the quadrature: softplus^2 is so smooth that it is exact to 1e-6 for raw values of sd 2
 
 
 class HeteroscedasticGaussian(Likelihood):
@@ -62,6 +65,16 @@ class HeteroscedasticGaussian(Likelihood):
     def point(self, output: Tensor) -> Tensor:
         """The means (N, D, ...)."""
         return self.split(output)[0]
+
+    def from_gaussian(self, mean: Tensor, variance: Tensor) -> RegressionPrediction:
+        """Mean and variances, all (N, D, ...); E[sd^2] by Gauss-Hermite quadrature over every raw value."""
+        mean, raw = mean.chunk(2, 1)
+        epistemic, spread = variance.chunk(2, 1)
+        nodes, weights = (torch.as_tensor(part).to(mean) for part in hermegauss(NODES))
+        aleatoric = torch.zeros_like(mean)
+        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+            aleatoric += weight * (self.min_sd + F.softplus(raw + node * spread.sqrt())).square()
+        return RegressionPrediction(mean, aleatoric + epistemic, aleatoric, epistemic)
 
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means and sds, both (K, N, D, ...)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -53,3 +54,13 @@ def total_variance(means: Tensor, variances: Tensor) -> RegressionPrediction:
     aleatoric = variances.mean(0)
     epistemic = means.var(0, correction=0) if means.numel() else torch.zeros_like(aleatoric)  # no inputs, no warning
     return RegressionPrediction(means.mean(0), aleatoric + epistemic, aleatoric, epistemic)
+
+
+def mixture(parts: Sequence[RegressionPrediction]) -> RegressionPrediction:
+    """The law of total variance over predictions of equal weight."""
+    if len(parts) == 1:
+        return parts[0]
+    means, _, aleatoric, epistemic = (torch.stack(column) for column in zip(*parts, strict=True))
+    of_means = total_variance(means, aleatoric)
+    within = epistemic.mean(0)
+    return RegressionPrediction(of_means.mean, of_means.total + within, of_means.aleatoric, of_means.epistemic + within)

@@ -50,13 +50,14 @@ def names(task: str | None = None) -> list[str]:
 
 def class_of(name: str) -> Any:
     """The class of this name; ValueError for an unknown one."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     if name not in names():
         raise ValueError(
             f"unknown likelihood {name!r}{nearest(name, names())}; expected one of {names()} or a callable "
             "(one of your own is known once the file that defines it is imported)"
         )
-    if name not in _REGISTERED:
-        importlib.import_module(f"bnn.likelihoods.{name}")
+    importlib.import_module(f"bnn.likelihoods.{name}")
     return _REGISTERED[name]
 
 

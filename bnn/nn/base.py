@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from bnn._engine import recompute
 from bnn._engine.call import TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import folded, join_draws
-from bnn._engine.forward import eager_around, forward_of, running
+from bnn._engine.fold import folded, join_draws, mark_of
+from bnn._engine.forward import End, eager_around, forward_of, running
 from bnn._engine.members import Drawing
 from bnn.functional.gaussian import check_kl
 from bnn.functional.linalg import positive
@@ -284,6 +284,10 @@ class BayesianLayer(Drawing):
         draw = forward.draw
         if forward.token is not None:  # K draws in one pass: all of them come together here
             return folded(lambda x: self._checked(x, draw), input, forward)
+        if forward.ends is not None:  # this is the last layer: the network ends with the first of all draws
+            outputs = self.output(input.unsqueeze(0), draw)
+            forward.ends.append(End(outputs, outputs[0], mark_of(outputs)))
+            return forward.ends[-1].first
         if record is not None:
             draw = record.of(draw, took_a_number=forward.root is None).apart_from_others(draw)
         output = self.output(input.unsqueeze(0), draw).squeeze(0)  # views without a copy in backward

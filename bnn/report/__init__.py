@@ -3,6 +3,7 @@
 from bnn.report.comparison import Cell, Column, Comparison, comparison
 from bnn.report.entry import Entry, grouped, read_entry
 from bnn.report.figures import pictures, save_pictures
+from bnn.report.gain import gain
 from bnn.report.page import html, write
 from bnn.report.sections.picture import Picture
 from bnn.report.summary import summary
@@ -14,6 +15,7 @@ __all__ = [
     "Entry",
     "Picture",
     "comparison",
+    "gain",
     "grouped",
     "html",
     "pictures",

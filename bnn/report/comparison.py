@@ -185,7 +185,7 @@ def _ood(runs: Sequence[Evaluation]) -> Iterator[Column]:
     scores.sort(key=lambda score: SCORES[runs[0].task].index(score) if score in SCORES[runs[0].task] else len(SCORES))
     several = len(common) > 1
     for score in scores if several else ():
-        cells = tuple(cell_of(_mean_auroc(run, common, score), numbers.decimals) for run in runs)
+        cells = tuple(cell_of(mean_auroc(run, common, score), numbers.decimals) for run in runs)
         about = f"how often an out-of-distribution input has more {words(score)} than a test input, mean over sets"
         group = f"AUROC, mean of {len(common)} sets"
         yield Column(f"auroc:{score}", group, f"by {words(score)}", about, "higher", cells, ("", score))
@@ -200,7 +200,7 @@ def _ood(runs: Sequence[Evaluation]) -> Iterator[Column]:
             yield Column(key, f"AUROC of {name}", title, about, "higher", cells, (name, score), detail=several)
 
 
-def _mean_auroc(run: Evaluation, names: Sequence[str], score: str) -> Interval | None:
+def mean_auroc(run: Evaluation, names: Sequence[str], score: str) -> Interval | None:
     """Over these sets; None if the run has not seen them, or the score says nothing about one of them."""
     if not set(names) <= run.ood.keys():
         return None

@@ -24,6 +24,7 @@ from bnn.report import numbers
 from bnn.report.comparison import Column, Comparison, comparison
 from bnn.report.entry import Entry, grouped
 from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
+from bnn.report.gain import gain
 from bnn.report.scores import ScoreTable, score_table
 from bnn.report.sections.examples import Strip, strips
 from bnn.report.sections.picture import Picture, slug
@@ -176,6 +177,7 @@ class GroupView:
     comparison: Comparison
     columns: list[Column]  # of the comparison, those that its table shows
     spans: list[tuple[str, int]]  # headings above several columns, and how many
+    gain: list[Sentence]
     summary: list[Sentence]
     verdicts: list[tuple[str, str, tuple[str, ...]]]
     sections: list[SectionView]
@@ -210,7 +212,19 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     spans = [(name, len(list(each))) for name, each in groupby(column.group for column in columns)]
     abstain = [(one.name, _capital(one.evaluation.abstaining)) for one in entries if one.evaluation.abstaining]
     return GroupView(
-        id, title, found, columns, spans, summary(found), verdicts, sections, shown, recipes, scores, abstain
+        id,
+        title,
+        found,
+        columns,
+        spans,
+        gain(entries),
+        summary(found),
+        verdicts,
+        sections,
+        shown,
+        recipes,
+        scores,
+        abstain,
     )
 
 

@@ -72,8 +72,8 @@ def _ranked(found: Comparison, column: Column, start: str, what: str) -> Sentenc
         runs = "both runs" if len(best + same) == 2 else f"all {len(best + same)} runs"
         return [f"In {what} the 95 % intervals of {runs} overlap ({span})."]
     if same:
-        return [f"{start} ", *_and(best), f" ({value}), with ", *_and(same), " within its interval."]
-    return [f"{start} ", *_and(best), f" ({value}), its interval clear of all others."]
+        return [f"{start} ", *listing(best), f" ({value}), with ", *listing(same), " within its interval."]
+    return [f"{start} ", *listing(best), f" ({value}), its interval clear of all others."]
 
 
 def _ood(found: Comparison) -> Iterator[Sentence]:
@@ -93,7 +93,7 @@ def _ood(found: Comparison) -> Iterator[Sentence]:
         return
     first = [Name(name) for name, count in wins.items() if count == most]
     end = f", clear of all others in {most} of {len(columns)} sets."
-    yield ["Best at spotting out-of-distribution inputs is ", *_and(first), end]
+    yield ["Best at spotting out-of-distribution inputs is ", *listing(first), end]
 
 
 def _best_scores(found: Comparison) -> list[Column]:
@@ -125,7 +125,7 @@ def _size(found: Comparison) -> Iterator[Sentence]:
     elif len(small) == len(found.runs):
         yield [f"Each has {cell.text} parameters{share}."]
     else:
-        yield ["Smallest is ", *_and(small), f": {cell.text} parameters{share}."]
+        yield ["Smallest is ", *listing(small), f": {cell.text} parameters{share}."]
 
 
 def _marked(found: Comparison, column: Column, mark: str) -> list[str]:
@@ -139,10 +139,10 @@ def _ends(column: Column) -> tuple[str, str]:
     return cells[0].text, cells[-1].text
 
 
-def _and(names: Sequence[str]) -> Sentence:
+def listing(names: Sequence[str]) -> Sentence:
     """Names as an English list.
 
-    >>> "".join(_and(["a", "b", "c"]))
+    >>> "".join(listing(["a", "b", "c"]))
     'a, b and c'
     """
     between = [", "] * (len(names) - 2) + [" and "] * (len(names) > 1) + [""]

@@ -27,11 +27,12 @@ from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
 from bnn.train.history import History
+from bnn.train.laplace import LaplaceStage
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
 
-BUILD, ALONE, REFRESH, CALIBRATE = 10, 11, 12, 13  # what a derived seed is for
+BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE = 10, 11, 12, 13, 14  # what a derived seed is for
 
 
 def run_recipe(
@@ -50,7 +51,7 @@ def run_recipe(
     likelihood = likelihoods.for_task(recipe.likelihood, data.task)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
-    _check_stages(recipe, net, data)
+    _check_stages(recipe, net, data, likelihood)
     check_teacher(recipe, likelihood)
     settings, noise = {"likelihood": likelihood, **settings}, None
     if recipe.pretrain is not None:
@@ -63,6 +64,9 @@ def run_recipe(
     else:
         history = _train_plain(recipe, net, data, recipe.schedule, _stage(folder, TRAIN), settings)
         chosen, candidates = recipe, None
+    if recipe.laplace is not None:
+        stage = LaplaceStage(recipe.laplace, data, history.likelihood)
+        history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
     _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
     run = Run.of(net, data, history.likelihood, outputs, **more)
@@ -80,20 +84,23 @@ def _claimed(folder: RunFolder, recipe: Recipe) -> RunFolder:
     return folder
 
 
-def _check_stages(recipe: Recipe, net: nn.Module, data: Data) -> None:
+def _check_stages(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -> None:
     """Finds errors of a later stage before hours go into an earlier one."""
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and any(one.patience is not None for one in schedules):
         raise ValueError('patience needs validation data: data = {..., "validation": 0.1}')
     if data.validation is None and recipe.kl_weights:
         raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
-    if recipe.bayesian and recipe.pretrain is not None:
+    if (recipe.bayesian and recipe.pretrain is not None) or recipe.laplace is not None:
         with own_randomness(torch.device("cpu")), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again when it is done
             trial = copy.deepcopy(net)
-            bayesianize_(trial, **recipe.method)
-            if recipe.global_inducing is not None:
+            if recipe.bayesian:
+                bayesianize_(trial, **recipe.method)
+            if recipe.bayesian and recipe.global_inducing is not None:
                 register_global_inducing_weights_(trial, **recipe.global_inducing)
+            if recipe.laplace is not None:
+                LaplaceStage(recipe.laplace, data, likelihood).check(trial)
 
 
 def _first_process() -> bool:

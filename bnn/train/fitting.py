@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from bnn import likelihoods
 from bnn._common.checks import check_positive, check_size
 from bnn._common.seeds import own_randomness
+from bnn._conversion.laplace_layers import Layers
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.data.batches import Batches, InMemory, training_batches
@@ -21,6 +22,7 @@ from bnn.data.dataset import Data
 from bnn.teacher import teacher_of
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
+from bnn.train.laplace import LaplaceStage
 from bnn.train.loop import Loop, Settings
 from bnn.train.monitor import Monitor
 from bnn.train.preflight import checked
@@ -44,6 +46,7 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     resume: bool = True,
     seed: int | None = None,
+    laplace: Layers | dict[str, Any] | None = None,
     num_data: int | None = None,
     validation_samples: int = 10,
     save_every: float = 300.0,
@@ -91,6 +94,12 @@ def fit(
         resume: False refuses a folder that holds a run already.
         seed: of everything random in the run; None draws one from torch's global generator. A run that resumes keeps
             the seed it began with. The global generators are left as they were.
+        laplace: "last", "all", names or modules: in the end these layers get the posterior of `bnn.laplace_`, from the
+            training data without augmentation and with the likelihood as trained; `history.laplace` says what was
+            found. Whether it can be done is found out before training. A run that resumes begins from its checkpoint,
+            which does not hold it, and ends with the same bits. The prior's precision is chosen by validation data if
+            there are at least 100, else by marginal likelihood; a dict says otherwise, and has further arguments of it,
+            as {"layers": "last", "prior_precision": "marginal"}. None leaves it out.
         num_data: number of training inputs, where a loader cannot say.
         save_every: seconds between checkpoints; there is one after every epoch anyway, but for epochs of less than two
             seconds. 0: after every step.
@@ -143,6 +152,9 @@ def fit(
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
     monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples)
+    ending = None if laplace is None else LaplaceStage(laplace, data, elbo.likelihood, source.num_data, validation)
+    if ending is not None:
+        ending.check(net)
     folder = None if out is None else RunFolder(out)
     if folder is not None:
         folder.create(resume)
@@ -154,7 +166,7 @@ def fit(
     warn_of_temperature(net, "it is trained now")
     forget_temperature_(net)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
-        loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings)
+        loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings, ending)
         with loop.checkpoints.alone():
             loop.restore()
             history = loop.train(interrupts)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bnn._common.atomic import write_atomically
 from bnn.files import FileFormatError
+from bnn.laplace import Laplace
 from bnn.train.checkpoint import Checkpoints, previous
 from bnn.train.runs.folder import ANOTHER_FOLDER, BEST, METRICS, TENSORBOARD, RunFolder
 
@@ -27,6 +28,7 @@ class History:
         best: the epoch whose parameters were kept, where validation data chose; None: the last one.
         stopped: why training ended: "finished" or "patience".
         out: the run's folder, or None.
+        laplace: what `bnn.laplace_` found in the end, where it was asked for.
     """
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -34,6 +36,7 @@ class History:
     best: int | None = None
     stopped: str = "finished"
     out: str | None = None
+    laplace: Laplace | None = None
 
     @property
     def last(self) -> dict[str, Any]:

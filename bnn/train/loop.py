@@ -24,13 +24,14 @@ from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.checkpoint import Checkpoints, check_same, identity
 from bnn.train.devices import Interrupts, agreed, same_everywhere_, summed
 from bnn.train.history import Best, History, Log
+from bnn.train.laplace import LaplaceStage
 from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
 from bnn.train.step import Objective, Sampling, Tally, sampling_of
 
-STEP, SCORE, REFRESH = 2, 3, 4  # what a derived seed is for
+STEP, SCORE, REFRESH, LAPLACE = 2, 3, 4, 5  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
 
 
@@ -62,9 +63,10 @@ class Loop:
         monitor: Monitor | None,
         seed: int,
         settings: Settings,
+        laplace: LaplaceStage | None = None,
     ) -> None:
         self.elbo, self.net, self.source, self.schedule = elbo, elbo.net, source, schedule
-        self.fabric, self.monitor, self.seed, self.settings = fabric, monitor, seed, settings
+        self.fabric, self.monitor, self.seed, self.settings, self.laplace = fabric, monitor, seed, settings, laplace
         fabric.to_device(elbo)
         same_everywhere_(fabric, [*elbo.parameters(), *elbo.buffers()])  # the rate of u depends on its start
         self.objective, self.optimiser = fabric.setup(Objective(elbo), schedule.optimiser_of(elbo))
@@ -210,7 +212,7 @@ class Loop:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """The best parameters, BatchNorm statistics under draws, and the network as a file."""
+        """The best parameters, BatchNorm statistics under draws, Laplace's posterior, and the network as a file."""
         if self.best.out_of_patience(self.epoch):
             self.history.stopped = "patience"
         self.history.best = self.best.keep_(self.elbo)
@@ -218,6 +220,8 @@ class Loop:
             seed_everything(derived(self.seed, REFRESH))
             place = Place(derived(self.seed, REFRESH, 1), 0)
             refresh_batchnorm_(self.net, (batch[:2] for batch in self.source.epoch(place)))
+        if self.laplace is not None:  # every process takes it from all data
+            self.history.laplace = self.laplace.run_(self.net, derived(self.seed, LAPLACE))
         same_everywhere_(self.fabric, [*self.elbo.parameters(), *self.elbo.buffers()])
         if self.settings.folder is not None and self.fabric.is_global_zero:
             with self.checkpoints.writing():

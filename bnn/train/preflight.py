@@ -80,7 +80,7 @@ def _tried(net: nn.Module, part: Part) -> Tensor | None:
             outputs = draws(net, given, samples=0, generator=torch.Generator())
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         x = tensors_in(x)[0]
-        differs = place is not None and x.dtype != place.dtype
+        differs = place is not None and x.dtype != place.dtype and not isinstance(error, TypeError)
         hint = f"; the network is {place.dtype}: use x.to({place.dtype})" if differs and place is not None else ""
         what = f"{x.dtype} of shape {tuple(x.shape[1:])} each"
         raise ValueError(f"the network cannot take these inputs, {what}: {error}{hint}") from error

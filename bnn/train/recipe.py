@@ -16,6 +16,7 @@ from bnn._common.options import described
 from bnn._common.text import nearest
 from bnn._conversion.methods import METHODS, PLAIN, conversions, find
 from bnn.data.sources import SOURCES, source_of
+from bnn.train.laplace_options import check_stored
 from bnn.train.schedule import MORE, USUAL, Schedule
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Recipe:
     """Everything that decides the result of a run, apart from the data themselves.
 
     Stages: build the network (and `members` independent copies of it); train it plain by `pretrain`, or read `weights`;
-    convert it by `method`; train by `schedule`; calibrate it. A stage that is not asked for is left out.
+    convert it by `method`; train by `schedule`; `laplace`; calibrate it. A stage that is not asked for is left out.
 
     Args:
         data: {"name": a named set, ...}, {"csv": file, "target": column, ...}, {"folder": path, ...} or
@@ -51,6 +52,9 @@ class Recipe:
             `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
+            a name or a glob, or a list of these; of an ensemble in every member. With other options, as
+            {"layers": "last", "prior_precision": "marginal"}; see `bnn.fit`. None: no layer does.
         calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
             validation inputs.
         seed: of everything random.
@@ -96,6 +100,9 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
+    laplace: str | tuple[str, ...] | dict[str, Any] | None = described(
+        "Laplace's posterior in the end, of these layers: last, all, or a name.", default=None, panel=NETWORK, typed=str
+    )
     calibrate: bool = described("Fit a temperature on the validation data in the end. [yes]", default=True, panel=MORE)
     seed: int = described("Of everything random. [0]", default=0, panel=RUN, least=0)
     name: str = described("What the recipe is called.", default="run", panel=RUN)
@@ -113,6 +120,7 @@ class Recipe:
         check_size("members", self.members)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
+        check_stored(self.laplace)
         for weight in self.kl_weights:
             check_positive("a weight in kl_weights", weight, zero=True)
         if self.kl_weights and not self.bayesian:
@@ -180,8 +188,8 @@ class Recipe:
         for part in ("schedule", "pretrain"):
             if isinstance(given.get(part), Mapping):
                 given[part] = Schedule.of(dict(given[part]))
-        for part in ("kl_weights", "ours"):
-            if part in given:
+        for part in ("kl_weights", "ours", "laplace"):
+            if isinstance(given.get(part), list):
                 given[part] = tuple(given[part])
         return cls(**given)
 

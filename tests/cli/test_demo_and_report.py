@@ -36,12 +36,14 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_four_recipes_that_train_equally_long() -> None:
     recipes = {name: demo.recipe_of(name, seed=3) for name in demo.METHODS}
-    assert list(recipes) == ["Deterministic", "FFG-W", "FFG-U", "Ensemble-U"]
-    assert [one.method["inference"] for one in recipes.values()] == ["deterministic", "ffg-w", "ffg-u", "ensemble-u"]
+    assert list(recipes) == ["Deterministic", "Deep ensemble", "Compressed ensemble", "FFG-U + Laplace"]
+    assert [one.method["inference"] for one in recipes.values()] == ["deterministic", "deterministic", "ffg-u", "ffg-u"]
+    assert [one.members for one in recipes.values()] == [1, 3, 3, 1]
+    assert [one.laplace is not None for one in recipes.values()] == [False, False, False, True]
     for one in recipes.values():
-        assert (one.data["name"], one.seed, one.net) == ("digits", 3, recipes["FFG-U"].net)
+        assert (one.data["name"], one.seed, one.net) == ("digits", 3, recipes["Deterministic"].net)
         assert one.schedule.epochs + (one.pretrain.epochs if one.pretrain else 0) == 30
-    short = demo.recipe_of("FFG-U", quick=True)
+    short = demo.recipe_of("FFG-U + Laplace", quick=True)
     assert (short.pretrain.epochs, short.schedule.epochs) == (2, 1)
 
 
@@ -53,23 +55,25 @@ def test_a_demo(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run(["demo", "--out", str(out), "--seed", "2"]) == 0
     captured = capsys.readouterr()
     assert "[1/4] Deterministic: training" in captured.err
-    assert "[4/4] Ensemble-U: training" in captured.err
+    assert "[4/4] FFG-U + Laplace: training" in captured.err
     assert f"{out}/report.html" in captured.err
     for name in demo.METHODS:
-        found = Evaluation.load(out / name.lower() / "evaluation.json")
+        found = Evaluation.load(demo.folder_of(out, name) / "evaluation.json")
         assert list(found.ood) == ["noise"]
         assert [one.kind for one in found.corruptions] == ["contrast"]
         assert found.time is not None
-        assert load_run(out / name.lower()).recipe.seed == 2
+        assert load_run(demo.folder_of(out, name)).recipe.seed == 2
         assert name in captured.out
         assert f"{found.metrics['accuracy'].value:.1%}".replace("%", " %") in captured.out
     page = (out / "report.html").read_text()
     assert "Four methods on handwritten digits" in page
+    assert page.count('class="gain"') == 1
     assert len(list((out / "plots").glob("*.png"))) > 5
     assert torch.get_num_threads() == threads
     assert run(["demo", "--out", str(out), "--seed", "2", "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
     printed = json.loads(captured.out)
+    assert "of the parameters" in printed["gain"]
     assert list(printed["runs"]) == list(demo.METHODS)
     assert printed["report"] == str(out / "report.html")
     assert captured.err == ""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import SIZES
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
@@ -154,7 +155,7 @@ def test_signatures(function: Callable[..., Any], written: str) -> None:
 
 def test_the_elbo_returns_its_parts() -> None:
     net = nn.Linear(4, 3)
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     elbo = bnn.ELBO(net, 10, bnn.likelihoods.Categorical())
     result = elbo(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))
     parts = [getattr(result, name) for name in ("loss", "data", "kl_u", "kl_lamda")]
@@ -200,9 +201,9 @@ def test_global_inducing_weights() -> None:
     handle.remove()
     assert set(net.state_dict()) == before
     single = nn.Linear(3, 3)
-    bnn.bayesianize_(single, "inducing")
+    bnn.bayesianize_(single, "inducing", **SIZES)
     unwhitened = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    bnn.bayesianize_(unwhitened, "inducing", whitened_u=False)
+    bnn.bayesianize_(unwhitened, "inducing", whitened_u=False, **SIZES)
     ragged = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     bnn.bayesianize_(ragged, {"0": {"inference": "inducing", "inducing_cols": 3}, "1": "inducing"}, inducing_rows=2)
     for wrong in (single, unwhitened, ragged):
@@ -380,7 +381,7 @@ def test_precedence_exact_types_and_frozen_weights() -> None:
     inference = {net["a"]: "fcg", "a": "ffg", "b": "inducing", nn.Linear: "ffg", "c": {"inference": "inducing"}}
     kept = dict(inference)
     with pytest.warns(UserWarning, match=r"left deterministic: c.1 \(Sub\): .*subclass of Linear"):
-        bnn.bayesianize_(net, inference)
+        bnn.bayesianize_(net, inference, **SIZES)
     assert inference == kept
     assert names == [name for name, _ in net.named_modules()]
     kinds = {name: type(m).__name__ for name, m in net.named_modules() if isinstance(m, nn.Linear)}
@@ -390,7 +391,7 @@ def test_precedence_exact_types_and_frozen_weights() -> None:
 
 def test_the_kl_of_a_network_is_the_sum_over_its_modules() -> None:
     net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
-    bnn.bayesianize_(net, {nn.Conv2d: "inducing", nn.Linear: "ffg"})
+    bnn.bayesianize_(net, {nn.Conv2d: "inducing", nn.Linear: "ffg"}, **SIZES)
     total = sum(m.kl_divergence() for m in net.modules() if hasattr(m, "kl_divergence"))
     torch.testing.assert_close(total, bnn.kl_divergence(net))
     assert torch.equal(net[0].parameter_loss(), net[0].kl_divergence())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import LAYER_TYPES, LayerType
+from helpers import LAYER_TYPES, SIZES, LayerType
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -465,7 +465,7 @@ def test_a_start_that_fails_leaves_the_network_alone() -> None:
     net = nn.Sequential(resnet(), Unused()).train()
     before = snapshot(net)
     with pytest.raises(UserWarning, match="did not run"):  # warnings are errors here
-        bnn.bayesianize_(net, "inducing", activations=inputs(100, 4, 6, 6))
+        bnn.bayesianize_(net, "inducing", activations=inputs(100, 4, 6, 6), **SIZES)
     assert_same(before, snapshot(net))
 
 
@@ -694,7 +694,6 @@ class HeadFirst(nn.Module):
         return self.head(F.relu(self.b(F.relu(self.a(x)))))
 
 
-@pytest.mark.own_sizes
 def test_the_last_layer_is_the_one_that_runs_last() -> None:
     net = HeadFirst()
     bnn.bayesianize_(net, "inducing", budget=0.6, activations=inputs(100, 32))
@@ -702,7 +701,6 @@ def test_the_last_layer_is_the_one_that_runs_last() -> None:
     assert len(net.b.z_row) < 48
 
 
-@pytest.mark.own_sizes
 def test_a_budget_gives_sizes_to_layers_whose_outputs_need_them() -> None:
     """Two layers with the same weights; the inputs of the first have rank 3, as those of a bottleneck."""
     torch.manual_seed(0)
@@ -716,7 +714,6 @@ def test_a_budget_gives_sizes_to_layers_whose_outputs_need_them() -> None:
     assert abs(len(by_weights[0].z_row) - len(by_weights[2].z_row)) <= 1
 
 
-@pytest.mark.own_sizes
 def test_inputs_are_read_once() -> None:
     """Sizes, fits and members of an ensemble share them: a stream has no second time."""
     net = bnn.Ensemble(nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 4)), members=2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import choose_ways, set_noise_
+from helpers import choose_ways, set_noise_, sizes_of
 from torch import Tensor, nn
 
 import bnn
@@ -21,7 +21,7 @@ def noisy(net: nn.Module, inference: str = "ffg", **options: Any) -> Any:
     """`net`, converted, with a posterior that is wide enough to see."""
     if inference == "ffg":
         options = {"local_reparameterization": False} | options
-    bnn.bayesianize_(net, inference, **options)
+    bnn.bayesianize_(net, inference, **(sizes_of(inference) | options))
     set_noise_(net, 0.5)
     return net
 

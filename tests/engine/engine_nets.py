@@ -105,8 +105,8 @@ class Members(nn.Module):
 
 def number_members_(net: nn.Module, keys: list[str] | None = None, size: int = 4) -> None:
     """Converts layers of `net`, 1 x 1 and without bias, in place, to ensembles of the weights 1, ..., `size`."""
-    options = {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": size, "max_lamda": 0}
-    bnn.bayesianize_(net, dict.fromkeys(keys or [name for name, _ in net.named_children()], options))
+    options = {"inference": "inducing", "inducing_rows": 1, "q_inducing": "ensemble", "ensemble_size": size}
+    bnn.bayesianize_(net, dict.fromkeys(keys or [name for name, _ in net.named_children()], options), max_lamda=0)
     with torch.no_grad():
         for layer in net.modules():
             if isinstance(layer, bnn.nn.InducingLinear):

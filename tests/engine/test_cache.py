@@ -378,7 +378,7 @@ def test_what_was_computed_in_inference_mode_serves_gradients_of_inputs(
     """Of a convolution with as many channels as make it rearrange its weights, whichever way it is drawn."""
     always(monkeypatch, way)
     net = nn.Sequential(nn.Conv2d(16, 16, 3), nn.Tanh(), nn.Conv2d(16, 2, 2))
-    bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.1)
+    bnn.bayesianize_(net, "inducing", sampling="local", init_lamda=0.1, inducing_rows=4, inducing_cols=12)
     net.requires_grad_(False)
     x = torch.randn(2, 16, 4, 4)
     with mode():

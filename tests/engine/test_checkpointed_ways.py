@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from drawn_nets import nothing_is_open, ways_without_weights
+from helpers import SIZES
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -52,7 +53,7 @@ def test_checkpointing_a_part_is_right(
     x, nets = torch.randn(4, 3), [Checkpointed(), Checkpointed(use_reentrant=False)]
     after = []
     for net in nets:
-        bnn.bayesianize_(net, "inducing", init_lamda=0.5, init="paper", **options)
+        bnn.bayesianize_(net, "inducing", init_lamda=0.5, init="paper", **SIZES, **options)
         net.train(training).load_state_dict(nets[0].state_dict())
         torch.manual_seed(1)
         net(x).square().sum().backward()
@@ -66,7 +67,7 @@ def test_checkpointing_a_part_is_right(
 
 def test_checkpointing_the_whole_is_right_too() -> None:
     x, net = torch.randn(4, 3), Checkpointed()
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", init="paper", init_lamda=0.5)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", init="paper", init_lamda=0.5, **SIZES)
     grads = []
     for run in (net, lambda x: checkpoint(net, x, use_reentrant=False)):
         net.zero_grad()
@@ -78,7 +79,7 @@ def test_checkpointing_the_whole_is_right_too() -> None:
 
 def test_checkpointing_that_forgets_the_random_state_is_an_error() -> None:
     net = Checkpointed(use_reentrant=False, preserve_rng_state=False)
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble")
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", **SIZES)
     loss = net(torch.randn(4, 3)).sum()
     torch.rand(1)
     with pytest.raises(RuntimeError, match="runs again inside backward, but not as it ran forward"):

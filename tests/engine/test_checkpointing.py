@@ -10,7 +10,7 @@ import pytest
 import torch
 from checkpointed_nets import KINDS, WHAT, Net, checkpoint_, compare, inputs, make, run
 from engine_nets import unrelated, varies
-from helpers import set_noise_
+from helpers import set_noise_, sizes_of
 from torch import Tensor
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
@@ -151,7 +151,7 @@ def test_named_draws(kind: str, what: str) -> None:
 def test_a_deterministic_part_behind_a_bayesian_layer(family: str, what: str) -> None:
     """Draws that run in one pass reach a checkpoint that no Bayesian layer is part of."""
     net, x = Net(), inputs()
-    bnn.bayesianize_(net, {"a": family})
+    bnn.bayesianize_(net, {"a": family}, **sizes_of(family))
     set_noise_(net, 0.3)
     elbo = bnn.ELBO(net, 5, "categorical", samples=2)
 

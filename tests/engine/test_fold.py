@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import FAMILIES, Family, ids, set_noise_
+from helpers import FAMILIES, SIZES, Family, ids, set_noise_, sizes_of
 from torch import Tensor, nn
 
 import bnn
@@ -26,7 +26,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 
 def noisy(net: nn.Module, inference: Any = "inducing", sd: float = 0.3, **options: Any) -> Any:
     """`net` in float64, converted, in evaluation mode, with a posterior that is wide enough to see."""
-    bnn.bayesianize_(net, inference, **options)
+    bnn.bayesianize_(net, inference, **(sizes_of(inference) | options))
     set_noise_(net, sd)
     return net.double().eval()
 
@@ -112,8 +112,10 @@ CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name: str, q: str) -> None:
     """Whatever order of weights is faster where: the draws are the same."""
+    sizes = {"inducing_rows": 3, "inducing_cols": 10} if name.endswith("many channels") else SIZES
+    own = sizes | {"q_inducing": q} | ({"ensemble_size": 2} if q == "ensemble" else {})
     for options in ({"max_lamda": 0}, {}, {"sampling": "weight"}, {"sampling": "local"}):
-        net = noisy(CONVOLUTIONS[name](), q_inducing=q, **options, **({"ensemble_size": 2} if q == "ensemble" else {}))
+        net = noisy(CONVOLUTIONS[name](), **own, **options)
         x = torch.randn(3, 2, *[5] * int(name[4])).double()
         check(net, x)
         check(net, x.transpose(-1, -2).contiguous().transpose(-1, -2))  # strides do not matter

@@ -17,7 +17,7 @@ import pytest
 import torch
 from drawn_nets import Steps, Tree, Twice, noisy, nothing_is_open, pinned, ways_without_weights
 from engine_nets import Members, Stops
-from helpers import FAMILIES, Family, by_weight, ids, set_noise_
+from helpers import FAMILIES, SIZES, Family, by_weight, ids, set_noise_
 from torch import Tensor, nn
 
 import bnn
@@ -185,7 +185,7 @@ def test_local_reparameterisation_draws_every_row_for_itself() -> None:
 
 def test_a_root_that_calls_itself_is_one_draw() -> None:
     net = Tree()
-    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight")
+    bnn.bayesianize_(net, "inducing", init_lamda=0.5, sampling="weight", **SIZES)
     x = torch.ones(1, 1)
     first, second = net(x), net(x)
     assert len(first.unique()) == len(second.unique()) == 1
@@ -201,7 +201,7 @@ class Beside(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inner, self.own = Members(depth=2), nn.Linear(1, 1, bias=False)
-        options = {"q_inducing": "ensemble", "ensemble_size": 4, "max_lamda": 0}
+        options = {"q_inducing": "ensemble", "ensemble_size": 4, "max_lamda": 0, "inducing_rows": 1}
         bnn.bayesianize_(self, {"own": {"inference": "inducing", **options}})
         with torch.no_grad():
             self.own.inducing_mean.copy_(torch.arange(1.0, 5.0)[:, None, None])
@@ -239,7 +239,7 @@ def test_an_unregistered_network_in_a_forward_has_a_draw_of_its_own() -> None:
 def test_the_elbo_is_one_draw_of_a_network_joined_from_halves() -> None:
     a, b = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
     for half in (a, b):
-        bnn.bayesianize_(half, "inducing", q_inducing="ensemble", ensemble_size=3, max_lamda=0, init="paper")
+        bnn.bayesianize_(half, "inducing", q_inducing="ensemble", ensemble_size=3, max_lamda=0, init="paper", **SIZES)
     net = nn.Sequential(a, b)
     elbo = bnn.ELBO(net, num_data=1, likelihood="categorical")
     losses = {round(elbo(torch.ones(1, 2), torch.tensor([0])).data.item(), 5) for _ in range(60)}
@@ -389,7 +389,7 @@ def run_python(code: str, *args: str) -> str:
 
 def test_hooks_survive_into_a_new_process(tmp_path: Any) -> None:
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))  # a square if members agree
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=4, max_lamda=0)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=4, max_lamda=0, inducing_rows=1)
     with torch.no_grad():
         for layer in net:
             layer.inducing_mean.copy_(torch.tensor([2.0, 3.0, 5.0, 7.0])[:, None, None])

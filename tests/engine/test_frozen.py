@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from drawn_nets import Twice, noisy, nothing_is_open, ways_without_weights
-from helpers import FAMILIES, Family, ids, set_noise_, small_net
+from helpers import FAMILIES, SIZES, Family, ids, set_noise_, small_net
 from torch import nn
 
 import bnn
@@ -181,7 +181,7 @@ def test_another_threads_block_does_not_reach_here() -> None:
 
 def test_frozen_draw_freezes_an_elbo_of_several_samples() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=4, init="paper")
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=4, init="paper", **SIZES)
     elbo = bnn.ELBO(net, num_data=5, likelihood="categorical", samples=2)
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
     with bnn.frozen_draw(net, 3):

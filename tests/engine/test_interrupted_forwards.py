@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from engine_nets import BY_ID, Stops, mlp, one_function, raising, unrelated, varies
-from helpers import FAMILIES, Family, ids
+from helpers import FAMILIES, SIZES, Family, ids
 from torch import Tensor, nn
 
 import bnn
@@ -30,7 +30,7 @@ class Around(nn.Module):
         self.known = [inner]
         if not listed:
             self.inner = inner
-        bnn.bayesianize_(self, {"first": "inducing", "last": "inducing"}, init_lamda=0.3)
+        bnn.bayesianize_(self, {"first": "inducing", "last": "inducing"}, init_lamda=0.3, **SIZES)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.known[0](self.first(x)))

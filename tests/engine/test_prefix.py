@@ -59,7 +59,7 @@ def test_ensembles_of_any_size(size: int, lamda: dict[str, Any]) -> None:
 @pytest.mark.parametrize("size", [3, 4])
 def test_members_are_still_used_evenly(size: int) -> None:
     net = nn.Linear(1, 1, bias=False)
-    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=size, max_lamda=0)
+    bnn.bayesianize_(net, "inducing", q_inducing="ensemble", ensemble_size=size, max_lamda=0, inducing_rows=1)
     with torch.no_grad():
         net.inducing_mean.copy_(torch.arange(1.0, size + 1)[:, None, None])
     for k in COUNTS:

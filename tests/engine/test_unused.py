@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import sizes_of
 from torch import Tensor, nn
 
 import bnn
@@ -53,7 +54,7 @@ def said(function: Any, *args: Any, **kwargs: Any) -> list[str]:
 
 
 def converted(net: nn.Module, inference: str = "ffg", **options: Any) -> nn.Module:
-    bnn.bayesianize_(net, inference, **options)
+    bnn.bayesianize_(net, inference, **(sizes_of(inference) | options))
     return net
 
 

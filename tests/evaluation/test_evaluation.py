@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from helpers import FAMILIES, Family
+from helpers import FAMILIES, SIZES, Family
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -57,7 +57,7 @@ def images(n: int = 12) -> Data:
 
 def image_net() -> nn.Sequential:
     net = nn.Sequential(nn.Flatten(), *mlp(2, 36))
-    bnn.bayesianize_(net, "inducing", init_lamda=0.3)
+    bnn.bayesianize_(net, "inducing", init_lamda=0.3, **SIZES)
     return net
 
 
@@ -129,7 +129,7 @@ def test_a_plain_network_runs_once_and_mutual_information_is_left_out() -> None:
 
 def test_draws_that_agree_up_to_rounding_are_no_score() -> None:
     net = mlp()
-    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0)
+    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0, **SIZES)
     found = bnn.evaluate(net, blobs(), ood=torch.randn(20, 4), samples=5, **FEW)
     assert found.draws == 5
     assert "mutual_information" not in found.ood["ood"].detection

@@ -40,8 +40,8 @@ def test_z_takes_up_a_choice_of_directions() -> None:
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_curvature_is_the_diagonal_of_the_dense_matrix_in_its_basis(rows: int) -> None:
-    g, t = torch.randn(30, rows, 3, dtype=DOUBLE), torch.randn(30, rows, 5, dtype=DOUBLE)
-    G = torch.einsum("nra,nrb->nab", g, t).mT.flatten(1)  # columns stacked
+    g, t = torch.randn(2, 30, rows, 3, dtype=DOUBLE), torch.randn(30, rows, 5, dtype=DOUBLE)
+    G = torch.einsum("snra,nrb->snab", g, t).flatten(0, 1).mT.flatten(1)  # columns stacked
     H = G.mT @ G
     basis = laplace.Basis(orthonormal(3, 3), orthonormal(5, 5))
     Q = torch.kron(basis.into, basis.out)
@@ -49,10 +49,12 @@ def test_curvature_is_the_diagonal_of_the_dense_matrix_in_its_basis(rows: int) -
     assert torch.allclose(found.mT.flatten(), (Q.mT @ H @ Q).diagonal())
 
 
-def test_precision_maximises_the_evidence() -> None:
-    curvature, mean = 10 * torch.rand(6, 4, dtype=DOUBLE), torch.randn(6, 4, dtype=DOUBLE)
-    tau = laplace.fitted_precision(curvature, mean, rounds=200)
-    around = [laplace.log_evidence(curvature, mean, tau * factor) for factor in (0.8, 1.0, 1.25)]
+@pytest.mark.parametrize("size", [1e6, 10.0, 1e-4, 1e-6])
+def test_precision_maximises_the_evidence(size: float) -> None:
+    """Also where the data determine next to nothing: a fixed point runs to and fro there."""
+    curvature, mean = size * torch.rand(6, 4, dtype=DOUBLE), torch.randn(6, 4, dtype=DOUBLE)
+    tau = laplace.fitted_precision(curvature, mean)
+    around = [laplace.log_evidence(curvature, mean, tau * factor) for factor in (0.99, 1.0, 1.01)]
     assert max(around) == around[1]
 
 
@@ -63,7 +65,7 @@ def test_precision_without_evidence_is_that_of_the_prior(curvature: float, mean:
 
 def test_precision_stays_within_bounds() -> None:
     tiny = laplace.fitted_precision(torch.ones(2, 2), torch.full((2, 2), 1e-30))
-    assert tiny == laplace.MOST
+    assert math.isclose(tiny, laplace.MOST, rel_tol=1e-6)
 
 
 def test_noise_is_that_of_unbiased_regression() -> None:
@@ -71,6 +73,22 @@ def test_noise_is_that_of_unbiased_regression() -> None:
     curvature, mean = torch.full((1, 4), 1e6, dtype=DOUBLE), torch.ones(1, 4, dtype=DOUBLE)
     noise = laplace.fitted_noise([curvature], [mean], squares=24.0, values=100, given=1e-9)
     assert math.isclose(noise.sd**2, 24.0 / 96, rel_tol=1e-6)
+
+
+def test_noise_and_precisions_maximise_the_evidence_together() -> None:
+    curvatures = [200 * torch.rand(2, n, dtype=DOUBLE) for n in (5, 3)]
+    means = [torch.randn(2, n, dtype=DOUBLE) for n in (5, 3)]
+
+    def evidence(sd: float, taus: list[float]) -> float:
+        parts = zip(curvatures, means, taus, strict=True)
+        fit = -24.0 / (2 * sd**2) - 100 * math.log(sd)
+        return fit + sum(laplace.log_evidence(one / sd**2, mean, tau) for one, mean, tau in parts)
+
+    sd, (one, other) = laplace.fitted_noise(curvatures, means, squares=24.0, values=100)
+    best = evidence(sd, [one, other])
+    for near in (0.98, 1.02):
+        assert max(evidence(near * sd, [one, other]), evidence(sd, [near * one, other])) < best
+        assert evidence(sd, [one, near * other]) < best
 
 
 def test_kept_directions_hold_the_mean_and_most_of_the_rest() -> None:

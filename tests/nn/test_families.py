@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import FAMILIES, Family, ids, sample_of_u, set_noise_, softplus_inverse
+from helpers import FAMILIES, SIZES, Family, ids, sample_of_u, set_noise_, softplus_inverse
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
@@ -25,7 +25,12 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 
 
 def inducing(layer: nn.Module | None = None, **options: Any) -> Any:
-    return bayesian_from_template(nn.Linear(7, 5) if layer is None else layer, "inducing", **options)
+    return unsized(nn.Linear(7, 5) if layer is None else layer, **(SIZES | options))
+
+
+def unsized(layer: nn.Module, **options: Any) -> Any:
+    """A layer whose sizes the library chooses, where the options do not."""
+    return bayesian_from_template(layer, "inducing", **options)
 
 
 def test_the_list_of_the_shared_tests_has_every_family_and_every_q() -> None:
@@ -68,7 +73,7 @@ DEFAULTS = {
 @pytest.mark.parametrize("inference", list(DEFAULTS))
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
-    settled = {"inducing_rows": 1, "inducing_cols": 2} if inference.startswith("inducing") else {}
+    settled = {"inducing_rows": 1, "inducing_cols": 1} if inference.startswith("inducing") else {}
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
     ours = {"init": "weights", "kernel": "paper", "sampling": "auto", "budget": None}
     ours = ours if inference.startswith("inducing") else {}
@@ -80,7 +85,6 @@ def test_option_names_and_defaults(inference: str) -> None:
         layer.options.prior_sd = 3.0  # frozen: validated once
 
 
-@pytest.mark.own_sizes
 @pytest.mark.parametrize(
     "layer",
     [nn.Linear(15, 9), nn.Linear(15, 9, bias=False), nn.Conv2d(4, 10, 3, groups=2), nn.Conv1d(8, 16, 2, bias=False)],
@@ -90,25 +94,24 @@ def test_unset_sizes_of_a_layer_alone_take_half_of_its_parameters(layer: nn.Modu
     plain = bnn.parameter_count(layer)
     for q in ("diagonal", "matrix", "full", "ensemble"):
         options = {"q_inducing": q, "ensemble_size": 2}
-        converted = inducing(layer, **options)
+        converted = unsized(layer, **options)
         m = len(converted.z_row)
         assert len(converted.z_col) == m
         assert m == 1 or bnn.parameter_count(converted) <= plain / 2
-        larger = inducing(layer, **options, inducing_rows=m + 1, inducing_cols=m + 1)
+        larger = unsized(layer, **options, inducing_rows=m + 1, inducing_cols=m + 1)
         assert bnn.parameter_count(larger) > plain / 2
-        within = inducing(layer, **options, budget=1.0)
+        within = unsized(layer, **options, budget=1.0)
         assert bnn.parameter_count(within) <= plain
         with pytest.raises(ValueError, match="the least possible"):
-            inducing(layer, **options, budget=3)
+            unsized(layer, **options, budget=3)
 
 
-@pytest.mark.own_sizes
 def test_one_size_stands_for_both() -> None:
     for given in ({"inducing_rows": 11}, {"inducing_cols": 11}):
-        layer = inducing(nn.Linear(15, 9), **given)  # never clipped
+        layer = unsized(nn.Linear(15, 9), **given)  # never clipped
         assert (len(layer.z_row), len(layer.z_col)) == (11, 11)
     assert (layer.options.inducing_rows, layer.options.inducing_cols) == (11, 11)
-    assert len(inducing(nn.Linear(1, 1)).z_row) == 1
+    assert len(unsized(nn.Linear(1, 1)).z_row) == 1
 
 
 def test_shapes_of_the_state_dict() -> None:
@@ -270,7 +273,7 @@ def test_max_sd_u_0_is_a_map_estimate(whitened: bool) -> None:
 
 
 def test_inducingdeterministic_is_lamda_0() -> None:
-    layer = bayesian_from_template(nn.Linear(7, 5), "inducingdeterministic", init_lamda=0.5).double()
+    layer = bayesian_from_template(nn.Linear(7, 5), "inducingdeterministic", init_lamda=0.5, **SIZES).double()
     assert layer.kl_parts().lamda == 0
     set_noise_(layer, 1e-10)
     with torch.no_grad():
@@ -521,7 +524,7 @@ def test_members_of_a_zero_layer_differ():
     plain = nn.Linear(4, 3)
     nn.init.zeros_(plain.weight)
     nn.init.zeros_(plain.bias)
-    layer = bnn.bayesianize.bayesian_from_template(plain, "inducing", q_inducing="ensemble", ensemble_size=200)
+    layer = bnn.bayesianize.bayesian_from_template(plain, "inducing", q_inducing="ensemble", ensemble_size=200, **SIZES)
     assert layer.inducing_mean.std().item() == pytest.approx(0.1, rel=0.2)
 
 

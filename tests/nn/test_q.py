@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import SIZES
 from torch import Tensor, nn
 
 import bnn
@@ -92,7 +93,7 @@ def test_an_object_of_ones_own_works_everywhere(tmp_path: pathlib.Path) -> None:
     SharedSd = shared_sd()
     net, fresh, same = (nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3)) for _ in range(3))
     x = torch.randn(4, 7)
-    bnn.bayesianize_(net, "inducing", q_inducing=SharedSd(init_sd=0.3))
+    bnn.bayesianize_(net, "inducing", q_inducing=SharedSd(init_sd=0.3), **SIZES)
     assert net[0].options.q_inducing == {"name": "shared-sd", "init_sd": 0.3}
     assert "q=shared-sd" in repr(net)
     assert bnn.draws(net, x, samples=3).std(0).min() > 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import CONV1D, CONV2D, CONV3D, LayerType, ids, set_noise_
+from helpers import CONV1D, CONV2D, CONV3D, SIZES, LayerType, ids, set_noise_
 from test_ways import (
     EXACT,
     LAMDA,
@@ -176,7 +176,7 @@ def test_ways_on_offer(offered: list[list[Way]]) -> None:
     x = torch.randn(2, 2, 4, 4)
     for sampling, count in (("local", 5), ("auto", 3), ("weight", 1)):
         net = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh())
-        bnn.bayesianize_(net, "inducing", sampling=sampling, kernel="split", init_lamda=0.1)
+        bnn.bayesianize_(net, "inducing", sampling=sampling, kernel="split", init_lamda=0.1, **SIZES)
         offered.clear()
         bnn.predict(net, x, samples=3)
         assert [set(ways) for ways in offered] == [set(WAYS[:count])]
@@ -216,7 +216,7 @@ def test_the_prior_and_the_kl_are_of_the_layers_weights(bias: bool) -> None:
     """The same fan-in and the same number of weights as with the paper's matrix."""
     plain = nn.Conv2d(4, 6, 3, bias=bias)
     made: list[Any] = [
-        bayesian_from_template(plain, "inducing", kernel=kernel, sqrt_width_scaling=True, init_lamda=0.2)
+        bayesian_from_template(plain, "inducing", kernel=kernel, sqrt_width_scaling=True, init_lamda=0.2, **SIZES)
         for kernel in ("paper", "split")
     ]
     paper, layer = made
@@ -283,7 +283,7 @@ def test_what_is_stored_says_which(plain: nn.Module, kernels: dict[str, str]) ->
     for asked, stored in kernels.items():
         net = nn.Sequential(copy.deepcopy(plain))
         bnn.bayesianize_(net, "inducing", kernel=asked, inducing_rows=2, inducing_cols=2)
-        layers: list[Any] = [net[0], bayesian_from_template(plain, "inducing", kernel=asked)]
+        layers: list[Any] = [net[0], bayesian_from_template(plain, "inducing", kernel=asked, **SIZES)]
         for layer in layers:
             assert layer.options.kernel == stored
             assert ("kernel=split" in repr(layer)) == (stored == "split")

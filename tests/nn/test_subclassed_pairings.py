@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import SIZES, sizes_of
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -46,7 +47,7 @@ def test_a_converted_layer_can_be_parametrized(inference: str, name: str) -> Non
             return 0.5 * x
 
     net, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(5, 6)
-    bnn.bayesianize_(net, inference)
+    bnn.bayesianize_(net, inference, **sizes_of(inference))
     before = net[0].get_parameter(name).detach().clone()
     parametrize.register_parametrization(net[0], name, Half())
     torch.testing.assert_close(getattr(net[0], name).detach(), 0.5 * before)
@@ -66,7 +67,7 @@ def test_a_converted_layer_can_be_parametrized(inference: str, name: str) -> Non
 
 def test_weight_norm_of_inducing_weights() -> None:
     net, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(5, 6)
-    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0)
+    bnn.bayesianize_(net, "inducing", max_lamda=0, max_sd_u=0, **SIZES)
     want = net(x)
     parametrizations.weight_norm(net[0], "z_row")
     torch.testing.assert_close(net(x), want)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import LAYER_TYPES, LayerType, choose_ways, ids, set_noise_
+from helpers import LAYER_TYPES, SIZES, LayerType, choose_ways, ids, set_noise_
 from torch import Tensor, nn
 
 import bnn
@@ -305,7 +305,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> list[list[Way]]:
 def network(sampling: str = "auto", conv: bool = True, **options: Any) -> nn.Sequential:
     layer = nn.Conv2d(2, 3, 3, padding=1) if conv else nn.Linear(4, 3)
     net = nn.Sequential(layer, nn.Tanh())
-    bnn.bayesianize_(net, "inducing", sampling=sampling, **options)
+    bnn.bayesianize_(net, "inducing", sampling=sampling, **SIZES, **options)
     set_noise_(net, 0.5)
     return net.double()
 
@@ -357,7 +357,7 @@ def test_auto_draws_per_row_only_where_an_input_is_one_row(
     plain: type[nn.Module], args: Any, shape: Any, rows: int, offered: list[list[Way]]
 ) -> None:
     net, x = nn.Sequential(plain(*args)), torch.randn(5, *shape)
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     net(x)
     bnn.draws(net, x, samples=2)
     bnn.draws(net, x, samples=1)
@@ -390,7 +390,7 @@ class Tied(nn.Module):
         super().__init__()
         self.a = nn.Linear(3, 3)
         self.b = self.a
-        bnn.bayesianize_(self, "inducing")
+        bnn.bayesianize_(self, "inducing", **SIZES)
         set_noise_(self, 0.5)
         self.double()
 
@@ -446,7 +446,7 @@ class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.step = nn.Linear(3, 3)
-        bnn.bayesianize_(self, "inducing")
+        bnn.bayesianize_(self, "inducing", **SIZES)
         set_noise_(self, 0.5)
         self.double()
 
@@ -478,7 +478,7 @@ class Windows(nn.Module):
     def __init__(self, sampling: str) -> None:
         super().__init__()
         self.layer = nn.Linear(2, 3)
-        bnn.bayesianize_(self, "inducing", sampling=sampling)
+        bnn.bayesianize_(self, "inducing", sampling=sampling, **SIZES)
         set_noise_(self, 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -498,7 +498,7 @@ def test_windows_in_the_batch_run_dense() -> None:
 @pytest.mark.parametrize("statistics", [True, False], ids=["running", "none"])
 def test_batch_normalisation_by_the_batch_makes_auto_dense(statistics: bool) -> None:
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=statistics))
-    bnn.bayesianize_(net, "inducing")
+    bnn.bayesianize_(net, "inducing", **SIZES)
     set_noise_(net, 0.5)
     seen: list[Tensor] = []
     net[0].register_forward_hook(lambda module, args, output: seen.append(output))
@@ -546,7 +546,7 @@ def test_degenerate_inputs_stay_finite(kind: str, way: Way) -> None:
     for values in DEGENERATE:
         for bias in (True, False):
             make, shape = LAYERS[kind]
-            layer: Any = bayesian_from_template(make(bias), "inducing", sampling="local")
+            layer: Any = bayesian_from_template(make(bias), "inducing", sampling="local", **SIZES)
             set_noise_(layer, 0.3)
             x = DEGENERATE[values](shape).requires_grad_()
             (single,) = one_by_one(layer, [x], [forced_draw(layer, way)])

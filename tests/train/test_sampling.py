@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import SIZES, sizes_of
 from small_runs import blobs, plain_net, run, same
 from torch import Tensor, nn, optim
 
@@ -34,7 +35,7 @@ def mixed_net(family: str = "inducing") -> nn.Sequential:
     """A network with BatchNorm whose two layers have options of their own."""
     net = plain_net()
     layers = zip((net[0], net[3]), OWN, strict=True)
-    bnn.bayesianize_(net, {layer: {"inference": family, "sampling": own} for layer, own in layers})
+    bnn.bayesianize_(net, {layer: {"inference": family, "sampling": own} for layer, own in layers}, **sizes_of(family))
     return net
 
 
@@ -68,7 +69,7 @@ def wide_net() -> nn.Sequential:
     """With BatchNorm, and so wide that a row of outputs is cheaper to draw than the weights."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Linear(300, 300), nn.Linear(300, 3))
-    bnn.bayesianize_(net, "inducing", init_lamda=0.3)
+    bnn.bayesianize_(net, "inducing", init_lamda=0.3, **SIZES)
     return net
 
 
@@ -216,7 +217,7 @@ def test_checkpoints_from_before_the_option_go_on_with_the_layers_own(tmp_path: 
 
 
 def test_recipes_from_before_the_option_go_on(tmp_path: Path) -> None:
-    small = {"name": "digits", "first": 100}, {"name": "fcn", "hidden": [8]}, {"inference": "inducing"}
+    small = {"name": "digits", "first": 100}, {"name": "fcn", "hidden": [8]}, {"inference": "inducing", **SIZES}
     recipe = Recipe(*small, schedule=Schedule(epochs=1))
     run_recipe(recipe, tmp_path, progress=False, tensorboard=False)
     stored = json.loads((tmp_path / "recipe.json").read_text())

@@ -38,6 +38,7 @@ from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
 from bnn.train.execute import check_teacher, why_not_calibrated
+from bnn.train.laplace import LaplaceStage
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
@@ -221,6 +222,8 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
         net = _converted(recipe, data, outputs)
         check_teacher(recipe, likelihood)
         checked(training_batches(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
+        if recipe.laplace is not None:
+            LaplaceStage(recipe.laplace, data, likelihood).check(net)
     return size_of(net)
 
 

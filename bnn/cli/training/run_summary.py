@@ -11,10 +11,12 @@ from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
 from bnn.metrics.registry import find
 from bnn.train.execute import why_not_calibrated
+from bnn.train.laplace import record
 from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
 
+FEW_LAYERS = 2  # that a line names
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 
 
@@ -38,6 +40,7 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         **_scores(run, data),
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
+        "laplace": record(run.history.laplace),
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
         "next": _next(run.folder.path, run.recipe.data),
     }
@@ -55,6 +58,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
+    if found["laplace"] is not None:
+        text.append(f"Laplace     {_laplace(found['laplace'])}")
     if found["calibrated"] is not None:
         text.append(f"calibrated  {found['calibrated']}")
     if found["scored"] is not None:
@@ -62,6 +67,17 @@ def lines(found: dict[str, Any]) -> list[str]:
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _laplace(found: dict[str, Any]) -> str:
+    """Which layers have Laplace's posterior, and their prior precisions; of many layers the range."""
+    precisions = found["prior_precision"]
+    if len(precisions) <= FEW_LAYERS:
+        text = ", ".join(f"{name} (prior precision {value:.3g})" for name, value in precisions.items())
+    else:
+        low, high = min(precisions.values()), max(precisions.values())
+        text = f"{len(precisions)} layers (prior precisions {low:.3g} to {high:.3g})"
+    return f"{text}, from {found['inputs']:,} training inputs"
 
 
 def _calibrated(run: Run, data: Data) -> str | None:

@@ -256,24 +256,25 @@ class InducingBase(DrawnInStages):
                 u = self.q.mean(self).expand(draw.count, -1, -1)
             else:
                 u = self.q.sample(self, own.spread, noise, draw)
-            return whiten(u, self._prior(own))
+            return whiten(u, self.prior(own))
 
     def mean_weights(self) -> Weights:
         own = self.posterior()
         with without_autocast(self.z_row):
-            u = whiten(self.q.mean(self), self._prior(own))
+            u = whiten(self.q.mean(self), self.prior(own))
             W = conditional_mean(u, own.row, own.col, self.prior_sd()).to(self.z_row.dtype)
             return self.from_split(W) if self.split else self.from_matrix(W)
 
     def kl_parts(self) -> KL:
         own = self.posterior()
         with without_autocast(self.z_row):
-            kl_u = self.q.kl(self, own.spread, self._prior(own))
+            kl_u = self.q.kl(self, own.spread, self.prior(own))
             n = self.d_in * self.d_out  # the layer's weights, however they are arranged
             kl_lamda = torch.zeros_like(kl_u) if own.lamda is None else n * rescaling_kl(own.lamda)
         return KL(kl_u, kl_lamda)
 
-    def _prior(self, own: Posterior) -> TrilPair | None:
+    def prior(self, own: Posterior) -> TrilPair | None:
+        """(L_r, L_c) of the prior of U; None where that is N(0, I), because U is whitened."""
         return None if self.options.whitened_u else (own.row.L, own.col.L)
 
     def summary(self) -> str:

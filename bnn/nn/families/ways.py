@@ -193,7 +193,7 @@ class DrawnInStages(BayesianLayer):
         C_or_u = self.sample_columns(draw) if with_columns else self.sample_u(draw)
         whole = self.from_neighbours(T, C_or_u) if self.split and with_columns else None
         if way in PER_ROW:
-            a, b = self._norms(x, T)
+            a, b = self.norms(x, T)
             space = b.shape[1:]  # (N p,)
         else:
             L = self._residual_root(x, T)
@@ -286,7 +286,7 @@ class DrawnInStages(BayesianLayer):
 
     # |x|^2 must not overflow where x does not: where it would, squares are taken of x over its largest entry.
 
-    def _norms(self, x: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+    def norms(self, x: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
         """a = |x| and b = sqrt(|x|^2 - |t|^2) of every row, the bias's 1 included: (K or 1, N p)."""
         squares = self.squares(x)
         if fits(squares):

@@ -31,7 +31,7 @@ PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # the stages
 
 ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
 LATER = ("method", "schedule", "kl_weights", "global_inducing", "teacher")  # what pretraining does not depend on
-MAY_CHANGE = ("name", "about", "ours", "calibrate", "schedule.epochs", "schedule.patience")
+MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
 

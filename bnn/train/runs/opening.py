@@ -15,6 +15,7 @@ from bnn.ensemble import Ensemble
 from bnn.files import FileFormatError, load_
 from bnn.train.build import build_net
 from bnn.train.history import History
+from bnn.train.laplace import from_record
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import KL, MEMBER, NET, RECIPE, RUN, TRAIN, RunFolder
 from bnn.train.runs.run import Run
@@ -55,7 +56,8 @@ def open_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ru
     run = Run(net, recipe=recipe, folder=place, **found)
     main = place.stage(main_stage(run))
     best, stopped = stored.get("best"), stored.get("stopped") or "finished"  # older versions do not say
-    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path)
+    laplace = from_record(stored.get("laplace"), run.likelihood)
+    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path, laplace)
     return run
 
 

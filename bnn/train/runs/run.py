@@ -20,6 +20,7 @@ from bnn.evaluation.result import Evaluation
 from bnn.files import save
 from bnn.train.build import build_data
 from bnn.train.history import History
+from bnn.train.laplace import record
 from bnn.train.recipe import Recipe
 from bnn.train.runs.abstaining import Rule, Validation, above, covering
 from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
@@ -127,6 +128,7 @@ class Run:
             "temperature": self.temperature,
             "best": None if self.history is None else self.history.best,
             "stopped": None if self.history is None else self.history.stopped,
+            "laplace": None if self.history is None else record(self.history.laplace),
         }
 
     def data(self, moved: str | None = None) -> Data:
