@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn.prediction import draws as draws
     from bnn.prediction import predict as predict
     from bnn.prediction import set_sampling_ as set_sampling_
+    from bnn.teacher import Teacher as Teacher
     from bnn.temperature import calibrate_ as calibrate_
     from bnn.train import History as History
     from bnn.train import Recipe as Recipe
@@ -123,6 +124,7 @@ _NAMES = {
     "draws": "bnn.prediction",
     "predict": "bnn.prediction",
     "set_sampling_": "bnn.prediction",
+    "Teacher": "bnn.teacher",
     "calibrate_": "bnn.temperature",
     "History": "bnn.train",
     "Recipe": "bnn.train",

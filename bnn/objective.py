@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +15,14 @@ from bnn._engine.draw import Draw
 from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, one_by_one, warn_unfolded
 from bnn._engine.forward import Forward, open_forward
 from bnn._engine.inputs import grouped, number_of_inputs, split_inputs, split_outputs
-from bnn._engine.members import combinations, deal_, even_members, shares
+from bnn._engine.members import combinations, deal_, even_members, shares, shown_members
 from bnn._engine.unused import warn_unused
 from bnn.functional.gaussian import KLError, check_kl
 from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import per_datum
 from bnn.nn.base import KL, BayesianLayer
 from bnn.nn.global_inducing import GlobalInducing
+from bnn.teacher import MEMBER, TOGETHER, Teacher
 
 
 class ELBOResult(NamedTuple):
@@ -72,6 +73,7 @@ class ELBO(nn.Module):
         split: each of the `samples` draws sees its share of the batch instead of all of it: every k-th input. With
             Ensemble-U and `samples=ensemble_size` each member trains on its share, at the cost of one pass.
         function_space: multiplies each layer's lamda part by min(1, num_data / d_in), the paper's function-space bound.
+        teacher: a `bnn.Teacher`, which then has its part of the data term; it is no part of this module's parameters.
 
     >>> import bnn
     >>> x, y = torch.randn(50, 8), torch.randint(3, (50,))
@@ -104,6 +106,7 @@ class ELBO(nn.Module):
         *,
         function_space: bool = False,
         split: bool = False,
+        teacher: Teacher | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(net, nn.Module):
@@ -121,13 +124,15 @@ class ELBO(nn.Module):
         self.warmup, self.anneal, self.kl_weight = warmup, anneal, kl_weight
         self.function_space = function_space
         self.split = split
+        self.teacher = teacher  # no module, so that nothing of it is trained or stored
+        self._pairing = TOGETHER if teacher is None else teacher.check(net, self.likelihood)
 
     def forward(self, x: Any, y: Any, epoch: float | None = None) -> ELBOResult:
         """The objective on one batch.
 
         Args:
             x: the network's input; a tuple or list holds positional arguments, a dict keyword arguments.
-            y: targets, as the likelihood wants them.
+            y: targets, as the likelihood wants them; None, where a teacher alone teaches.
             epoch: how far training is, from 0; may be fractional, as `epoch + i / len(loader)`. Needed with `warmup` or
                 `anneal`.
         """
@@ -141,9 +146,15 @@ class ELBO(nn.Module):
         scale, shared = self.kl_scale(epoch), Call(self.net, self.samples)
         if number_of_inputs(x) == 0:
             raise ValueError("the batch is empty: the objective is a mean over its inputs; leave such batches out")
-        pairs, weights = self._pairs(x, y, shared)
+        taught = self.teacher is not None and self.teacher.needed(y)
+        targets = (y, self.teacher.outputs(x, self.net, self.likelihood)) if self.teacher and taught else y
+        pairs, shown, weights = self._pairs(x, targets, shared)
         warn_unused(self.net, shared)
-        parts = [_mean(self.likelihood(*pair)) for pair in pairs]
+        if self.teacher is not None and taught:
+            parts = [_mean(self._taught(*pair, member)) for pair, member in zip(pairs, shown, strict=True)]
+            pairs = [(output, target[0]) for output, target in pairs]
+        else:
+            parts = [_mean(self.likelihood(*pair)) for pair in pairs]
         if weights is None:
             data = parts[0] if len(parts) == 1 else torch.stack(parts).mean()
         else:
@@ -173,8 +184,17 @@ class ELBO(nn.Module):
         factor = 0.0 if done < 0 else 1.0 if done >= self.anneal else done / self.anneal
         return self.kl_weight * factor
 
-    def _pairs(self, x: Any, y: Any, shared: Call) -> tuple[list[tuple[Any, Any]], list[float] | None]:
-        """Outputs and targets of all draws, `samples` for each network, and how much each counts; None: the same."""
+    def _taught(self, output: Any, target: tuple[Any, list[Tensor]], member: int) -> Tensor:
+        """The data term of a draw that shows `member` and has a teacher beside its targets."""
+        assert self.teacher is not None
+        y, teachers = target
+        own = teachers if self._pairing == TOGETHER else [teachers[member]]
+        return self.teacher.term(self.likelihood, output, y, own)
+
+    def _pairs(self, x: Any, y: Any, shared: Call) -> tuple[list[tuple[Any, Any]], list[int], list[float] | None]:
+        """Outputs and targets of all draws, `samples` for each network, the members that they show (of a deep
+        ensemble, or else of Ensemble-U), and how much each counts; None: the same.
+        """
         k, networks = self.samples, combinations(self.net)
         inputs, targets, whole, dims, weights = [x] * k, [y] * k, x, None, None
         if self.split and k > 1:
@@ -184,16 +204,23 @@ class ELBO(nn.Module):
             inputs, targets = split_inputs(x, n, k), split_inputs(y, n, k)
             whole, dims = (None, None) if n % k else grouped(x, n, k)
             weights = [len(range(i, n, k)) / (n * networks) for i in range(k)] * networks
-        outputs = [output for i in range(networks) for output in self._outputs(inputs, whole, dims, shared, i)]
-        return list(zip(outputs, targets * networks, strict=True)), weights
+        found = [self._outputs(inputs, whole, dims, shared, i) for i in range(networks)]
+        outputs = [output for own, _ in found for output in own]
+        shown = [member if networks == 1 else i for i, (_, members) in enumerate(found) for member in members]
+        return list(zip(outputs, targets * networks, strict=True)), shown, weights
 
-    def _outputs(self, inputs: list[Any], whole: Any, dims: Any, shared: Call, shown: int) -> list[Any]:
+    def _outputs(
+        self, inputs: list[Any], whole: Any, dims: Any, shared: Call, shown: int
+    ) -> tuple[list[Any], list[int]]:
         """The network's output under each of `samples` draws; several draws use members of Ensemble-U evenly.
 
         Args:
             inputs: what each draw sees.
             whole, dims: the same as one input for `in_one_pass`; None if it cannot be.
             shown: which network of a deep ensemble all these draws show.
+
+        Returns:
+            The outputs, and the member of Ensemble-U behind each.
         """
         k = len(inputs)
         members = even_members(self.net, k) if k > 1 else None
@@ -202,18 +229,29 @@ class ELBO(nn.Module):
             statistics = Statistics(self.net)
             try:
                 draw = self._draw(inputs[0], members, shared, shown, k)
-                return split_outputs(in_one_pass(self.net, whole, draw, dims), k)
+                return split_outputs(in_one_pass(self.net, whole, draw, dims), k), self._members(draw)
             except MISTAKES:
                 raise
             except Exception as error:
                 reason = error
                 statistics.restore_()
         given = [None if members is None else members[i : i + 1] for i in range(k)]
-        draws = (self._draw(*pair, shared, shown) for pair in zip(inputs, given, strict=True))  # each made as it runs
-        outputs = one_by_one(self.net, inputs, draws)
+        seen: list[int] = []
+
+        def drawn() -> Iterator[Draw]:  # each made as it runs
+            for pair in zip(inputs, given, strict=True):
+                draw = self._draw(*pair, shared, shown)
+                seen.extend(self._members(draw))
+                yield draw
+
+        outputs = one_by_one(self.net, inputs, drawn())
         if reason is not None:
             warn_unfolded(reason)
-        return outputs
+        return outputs, seen
+
+    def _members(self, draw: Draw) -> list[int]:
+        """The members of Ensemble-U that a draw shows, where each has a teacher of its own; zeros elsewhere."""
+        return shown_members(self.net, draw) if self._pairing == MEMBER else [0] * draw.count
 
     def _draw(self, x: Any, members: list[int] | None, shared: Call, shown: int, count: int = 1) -> Draw:
         draw = Draw.fresh(self.net, shared, count=count, members=members, inputs=number_of_inputs(x))

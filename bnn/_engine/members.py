@@ -61,6 +61,13 @@ def member_count(network: nn.Module) -> int:
     return max((m.member_count() for m in modules_of(network) if isinstance(m, Drawing)), default=0)
 
 
+def shown_members(network: nn.Module, draw: Draw) -> list[int]:
+    """The members of Ensemble-U that the K draws of `draw` show in a forward of `network`; zeros without Ensemble-U."""
+    size = member_count(network)
+    layer = next((m for m in network.modules() if isinstance(m, Drawing) and size and m.member_count() == size), None)
+    return [0] * draw.count if layer is None else draw.member(layer, size).tolist()
+
+
 # ---- deep ensembles --------------------------------------------------------------------------------------------------
 
 

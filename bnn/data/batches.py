@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from bnn._common.seeds import derived, seed_everything
 from bnn.data.dataset import Data, Part, tensors_in
-from bnn.data.forms import FORMS, inputs_and_targets, is_pair, taken, with_targets
+from bnn.data.forms import FORMS, inputs_and_targets, is_pair, not_empty, taken, with_targets
 
 ORDER, FETCH = 0, 1  # what a derived seed is for
 
@@ -92,7 +92,6 @@ class InMemory:
 
     def epoch(self, place: Place, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from step `start` on."""
-        assert self.part.y is not None
         for step, (indices, share) in enumerate(place.parts(len(self.part), self.batch_size, self.least)):
             if step < start:
                 continue
@@ -123,6 +122,7 @@ class FromDataset:
     batch_size: int = 100
     workers: int = 0
     least: int = 2
+    targets: bool = True  # False: items may be inputs alone
 
     @property
     def num_data(self) -> int:
@@ -141,7 +141,7 @@ class FromDataset:
         loader = DataLoader(self.dataset, batch_sampler=indices, num_workers=self.workers)
         for step, pair in _fetched(iter(loader), place, first):
             if step >= start:
-                yield Batch(*inputs_and_targets(pair), parts[step][1])
+                yield Batch(*inputs_and_targets(pair, self.targets), parts[step][1])
 
     def fingerprint(self) -> dict[str, Any]:
         """Tells another data set apart, by its size."""
@@ -155,6 +155,7 @@ class FromLoader:
     loader: Any
     num_data: int
     length: int = field(default=0)
+    targets: bool = True  # False: batches may be inputs alone
 
     def steps(self, world: int = 1) -> int:
         """Steps per epoch; 0: unknown."""
@@ -177,7 +178,7 @@ class FromLoader:
         seed_everything(seed)
         for step, pair in _fetched(iter(self.loader), place, 0):
             if step >= start:
-                yield Batch(*inputs_and_targets(pair), 1.0)
+                yield Batch(*inputs_and_targets(pair, self.targets), 1.0)
 
     def fingerprint(self) -> dict[str, Any]:
         """Tells another data set apart, by its size."""
@@ -188,7 +189,12 @@ Batches = InMemory | FromDataset | FromLoader
 
 
 def training_batches(
-    data: Any, batch_size: int, num_data: int | None = None, workers: int = 0, least: int = 2
+    data: Any,
+    batch_size: int,
+    num_data: int | None = None,
+    workers: int = 0,
+    least: int = 2,
+    targets: bool = True,
 ) -> Batches:
     """The batches of whatever `bnn.fit` was given; of a `Data`, those of its training part, augmented.
 
@@ -196,15 +202,17 @@ def training_batches(
         data: in any form that `taken` knows, or a `Data`.
         num_data: the number of training inputs, where a loader cannot say.
         least: inputs of a process in a step; a smaller last batch joins the one before.
+        targets: whether there must be targets; without, those of a batch are None.
     """
     found = taken(data.train if isinstance(data, Data) else data)
     if isinstance(found, DataLoader):
-        return FromLoader(found, _count(found, num_data), _length(found))
+        return FromLoader(found, _count(found, num_data), _length(found), targets)
     if num_data is not None:
         raise ValueError("num_data is for a DataLoader that cannot count its inputs; these are counted: leave it out")
     if isinstance(found, Part):
-        return InMemory(with_targets(found), data.augment if isinstance(data, Data) else None, batch_size, least)
-    return FromDataset(found, batch_size, workers, least)
+        part = with_targets(found) if targets else not_empty(found)
+        return InMemory(part, data.augment if isinstance(data, Data) else None, batch_size, least)
+    return FromDataset(found, batch_size, workers, least, targets)
 
 
 def training_inputs(data: Any, batch_size: int = 100) -> Iterator[Any]:

@@ -77,6 +77,11 @@ def with_targets(part: Part) -> Part:
     """`part`, unless it has no targets or no inputs."""
     if part.y is None:
         raise ValueError("these data have no targets: nothing to learn from, or to be scored by")
+    return not_empty(part)
+
+
+def not_empty(part: Part) -> Part:
+    """`part`, unless it has no inputs."""
     if len(part) == 0:
         raise ValueError("these data are empty")
     return part
@@ -125,8 +130,14 @@ def _joined(parts: list[Any]) -> Any:
     return torch.cat(parts)
 
 
-def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
-    """Inputs and targets of a batch: the last element is the target, several before it are several inputs."""
+def inputs_and_targets(batch: Any, needed: bool = True) -> tuple[Any, Any]:
+    """Inputs and targets of a batch: the last element is the target, several before it are several inputs.
+
+    Args:
+        needed: False where a batch may be inputs alone (a tensor, a dict, a list of one): then the target is None.
+    """
+    if not needed and (not isinstance(batch, tuple | list) or len(batch) == 1):
+        return (batch[0] if isinstance(batch, tuple | list) else batch), None
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
         raise TypeError(f"a batch must be a pair (inputs, targets); the loader gave {kind}")

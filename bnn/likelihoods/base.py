@@ -73,6 +73,23 @@ class Likelihood(nn.Module):
         """
         raise TypeError(_no_curvature(self))
 
+    def divergence(
+        self, teachers: Tensor, output: Tensor, temperature: float = 1.0, likelihood: Likelihood | None = None
+    ) -> Tensor:
+        """T^2 KL[teacher || student] of every datum (N,), in nats: what `bnn.Teacher` needs.
+
+        Args:
+            teachers: outputs (M, N, ...) of M networks, which count as one: the mean of what they predict.
+            output: the student's, (N, ...); gradients flow to it.
+            temperature: T, which divides the logits of both.
+            likelihood: what the teachers' outputs mean; None: the same as the student's.
+        """
+        raise TypeError(
+            f"{'this likelihood' if self.name is None else type(self).__name__} does not say how far a teacher's "
+            "prediction is from a student's: use one of bnn.likelihoods, or define `divergence(teachers, output, "
+            "temperature, likelihood)`"
+        )
+
     def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Of K draws' logits (K, N, ...): every alternative's minus that of what happened, (K, M, C), for the M targets
         that count. Divided by T they give p(target) = 1 / sum_c exp(gap_c / T), which `bnn.calibrate_` fits.
@@ -217,6 +234,16 @@ def check_shape(target: Tensor, expected: torch.Size) -> None:
     fits = target.numel() == expected.numel()
     hint = f"; if the order of its values is right, use target.reshape({shape})" if fits else ""
     raise ValueError(f"target has shape {tuple(target.shape)}, expected {shape} (nothing is broadcast){hint}")
+
+
+def check_taught(taught: Tensor, student: Any) -> None:
+    """Raises unless what a teacher predicts (N, ...) has the shape of what the student does."""
+    check_tensors(student, taught)
+    if taught.shape != student.shape:
+        raise ValueError(
+            f"the teacher predicts {tuple(taught.shape)}, the student {tuple(student.shape)}: a teacher needs as many "
+            "outputs as its student, in the same order"
+        )
 
 
 def nonnegative(name: str, weights: float | Sequence[float] | Tensor | None) -> Tensor | None:

@@ -14,6 +14,7 @@ from bnn.likelihoods.base import (
     Likelihood,
     check_draws,
     check_shape,
+    check_taught,
     check_tensors,
     nonnegative,
     per_datum,
@@ -83,6 +84,18 @@ class Bernoulli(Likelihood):
         """sqrt(p (1 - p)) along each label."""
         p = at_least_float32(output).sigmoid()
         return unit_scores((p * (1 - p)).sqrt(), random_signs(p, generator))
+
+    def divergence(
+        self, teachers: Tensor, output: Tensor, temperature: float = 1.0, likelihood: Likelihood | None = None
+    ) -> Tensor:
+        """T^2 KL[mean of Bernoulli(sigmoid(teachers / T)) || Bernoulli(sigmoid(output / T))] (N,), labels summed;
+        `pos_weight` does not count.
+        """
+        check_taught(teachers[0], output)
+        logits = at_least_float32(output) / temperature
+        p = (at_least_float32(teachers) / temperature).sigmoid().mean(0).to(logits)
+        cross = F.binary_cross_entropy_with_logits(logits, p, reduction="none")
+        return temperature**2 * per_datum(cross + torch.xlogy(p, p) + torch.xlogy(1 - p, 1 - p))
 
     def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
         """0, and the other label's logit minus that of what happened: (K, M, 2) for logits (K, N, ...), M labels."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_tensors, nonnegative, per_datum, random_signs
+from bnn.likelihoods.base import Likelihood, check_taught, check_tensors, nonnegative, per_datum, random_signs
 from bnn.likelihoods.predictions import ClassPrediction, information
 
 FEW_CLASSES = 16  # for which a softmax runs faster with the classes first in memory
@@ -123,6 +123,20 @@ class Categorical(Likelihood):
         classes = torch.eye(p.shape[1], dtype=p.dtype, device=p.device).reshape(p.shape[1], -1, *[1] * (p.ndim - 2))
         signs = random_signs(p, generator)
         return (signs * p[:, c : c + 1].sqrt() * (p - label) for c, label in enumerate(classes))
+
+    def divergence(
+        self, teachers: Tensor, output: Tensor, temperature: float = 1.0, likelihood: Likelihood | None = None
+    ) -> Tensor:
+        """T^2 KL[mean of softmax(teachers / T) || softmax(output / T)] (N,), positions summed.
+
+        All positions count, also those that `ignore_index` leaves out of the targets; class weights and smoothing do
+        not count.
+        """
+        check_taught(teachers[0], output)
+        self._check_classes(output)
+        p = (at_least_float32(teachers) / temperature).softmax(2).mean(0)
+        log_q = F.log_softmax(at_least_float32(output) / temperature, dim=1)
+        return temperature**2 * per_datum(F.kl_div(log_q, p.to(log_q), reduction="none"))
 
     def gaps(self, outputs: Tensor, target: Tensor) -> Tensor:
         """f_c - f_y for logits (K, N, C, ...) and class indices (N, ...): (K, M, C) for the M targets not ignored."""

@@ -15,6 +15,7 @@ from bnn.likelihoods.base import (
     Likelihood,
     check_draws,
     check_shape,
+    check_taught,
     check_tensors,
     normals_like,
     per_datum,
@@ -80,6 +81,21 @@ class Gaussian(Likelihood):
         """The outputs and the sd, both (K, N, ...)."""
         return outputs, self.sd().to(outputs).expand_as(outputs)
 
+    def divergence(
+        self, teachers: Tensor, output: Tensor, temperature: float = 1.0, likelihood: Likelihood | None = None
+    ) -> Tensor:
+        """KL[N(m, v) || N(output, sd^2)] (N,), with mean m and variance v of what the teachers predict.
+
+        Without a likelihood of theirs, they have the student's noise, which then does not learn from them: for one
+        teacher that is |m - output|^2 / (2 sd^2). With one, the noise learns, too. There is no temperature.
+        """
+        sd = self.sd().detach() if likelihood is None else self.sd()
+        if likelihood is None:
+            taught = total_variance(at_least_float32(teachers), sd.square().expand_as(teachers))
+        else:
+            taught = likelihood.predictive(teachers)
+        return gaussian_divergence(taught, at_least_float32(output), sd)
+
     def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Normals over the sd."""
         return normals_like(at_least_float32(output), generator) / self.sd().detach().to(output.device)
@@ -98,6 +114,17 @@ class Gaussian(Likelihood):
 
     def extra_repr(self) -> str:
         return f"sd={self.sd().item():.4g}, learn={isinstance(self._sd, nn.Parameter)}"
+
+
+def gaussian_divergence(taught: RegressionPrediction, mean: Tensor, sd: Tensor) -> Tensor:
+    """KL[N(m, v) || N(mean, sd^2)] = log sd - log(v) / 2 + (v + (m - mean)^2) / (2 sd^2) - 1/2, summed per datum.
+
+    Args:
+        taught: what a teacher predicts; m is its mean, v its total variance.
+    """
+    check_taught(taught.mean, mean)
+    sd, m, v = sd.to(mean), taught.mean.to(mean), taught.total.to(mean)
+    return per_datum(sd.log() - 0.5 * v.log() + 0.5 * (v + (m - mean).square()) / sd.square() - 0.5)
 
 
 def gaussian_nll(mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from bnn._common.checks import check_positive
 from bnn.functional.linalg import at_least_float32
 from bnn.likelihoods.base import Likelihood, check_shape, check_tensors, normals_like, random_signs, unit_scores
-from bnn.likelihoods.gaussian import gaussian_nll
+from bnn.likelihoods.gaussian import gaussian_divergence, gaussian_nll
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
 NODES = 32  # of the quadrature: softplus^2 is so smooth that it is exact to 1e-6 for raw values of sd 2
@@ -79,6 +79,12 @@ class HeteroscedasticGaussian(Likelihood):
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means and sds, both (K, N, D, ...)."""
         return self.split(outputs, dim=2)
+
+    def divergence(
+        self, teachers: Tensor, output: Tensor, temperature: float = 1.0, likelihood: Likelihood | None = None
+    ) -> Tensor:
+        """KL[N(m, v) || N(mean, sd^2)] (N,), with mean m and variance v of what the teachers predict; no T."""
+        return gaussian_divergence((likelihood or self).predictive(teachers), *self.split(output))
 
     def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """(n / sd, (1 - n^2) / sd dsd/draw) for normals n = (mean - y) / sd."""

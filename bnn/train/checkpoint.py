@@ -188,6 +188,7 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
         "trained": [name for name, parameter in elbo.named_parameters() if parameter.requires_grad],
         "processes": processes,
         "sampling": sampling,
+        "teacher": None if elbo.teacher is None else elbo.teacher.fingerprint(elbo.likelihood),
     }
 
 
@@ -221,7 +222,9 @@ def _run_differs(record: dict[str, Any], own: dict[str, Any], schedule: Schedule
     if schedule.cosine and record["schedule"]["epochs"] != schedule.epochs:
         different.append("epochs: with cosine they set the rate of every epoch")
     different += [
-        f"{name}: {record[name]} then, {own[name]} now" for name in ("likelihood", "data") if record[name] != own[name]
+        f"{name}: {record.get(name)} then, {own[name]} now"
+        for name in ("likelihood", "data", "teacher")
+        if record.get(name) != own[name]
     ]
     if record["processes"] != own["processes"] and record["step"]:
         different.append(

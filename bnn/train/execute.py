@@ -21,6 +21,7 @@ from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.teacher import Teacher
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
@@ -51,10 +52,12 @@ def run_recipe(
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data, likelihood)
-    settings = {"likelihood": likelihood, **settings}
+    check_teacher(recipe, likelihood)
+    settings, noise = {"likelihood": likelihood, **settings}, None
     if recipe.pretrain is not None:
-        _train_plain(recipe, net, data, recipe.pretrain, _stage(folder, PRETRAIN), settings)
+        noise = _train_plain(recipe, net, data, recipe.pretrain, _stage(folder, PRETRAIN), settings).likelihood
     if recipe.bayesian:
+        settings |= _teaching(recipe, net, noise)
         _convert(recipe, net, data)
         history, candidates = _choose(recipe, net, data, folder, settings)
         chosen = recipe if candidates is None else recipe.but(schedule={"kl_weight": _best(candidates)})
@@ -129,6 +132,20 @@ def _train_plain(
         seed, place = derived(recipe.seed, ALONE, i), _stage(folder, f"{MEMBER}{i}")
         histories.append(fit(member, data, schedule=schedule, seed=seed, out=place, **own))
     return replace(histories[-1], likelihood=_shared([one.likelihood for one in histories]))
+
+
+def check_teacher(recipe: Recipe, likelihood: Any) -> None:
+    """Raises, before anything is trained, unless outputs under `likelihood` can be taught as the recipe says."""
+    if recipe.teacher is not None:
+        Teacher(nn.Identity(), **recipe.teacher).check(nn.Identity(), likelihood)
+
+
+def _teaching(recipe: Recipe, net: nn.Module, noise: Any) -> dict[str, Any]:
+    """The plain network, before it is converted, as the teacher of `bnn.fit`; nothing where none is asked for."""
+    if recipe.teacher is None:
+        return {}
+    options = {f"teacher_{name}": value for name, value in recipe.teacher.items()}
+    return options | {"teacher": copy.deepcopy(net), "teacher_likelihood": noise}
 
 
 def _shared(noises: list[Any]) -> Any:

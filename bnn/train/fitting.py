@@ -19,6 +19,7 @@ from bnn._engine.inputs import check_network
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
+from bnn.teacher import teacher_of
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -38,6 +39,10 @@ def fit(
     likelihood: str | Callable[..., Any] | None = None,
     validation: Any = None,
     schedule: Schedule | None = None,
+    teacher: nn.Module | None = None,
+    teacher_weight: float | None = None,
+    teacher_temperature: float | None = None,
+    teacher_likelihood: Any = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = True,
     seed: int | None = None,
@@ -78,6 +83,11 @@ def fit(
             what draws guarantee in training steps, whatever the layers' own option says ("auto", "weight" or "local",
             see `bnn.set_sampling_`); None is the fastest way that trains as well: "local". Validation, the BatchNorm
             statistics and everything after training go by the layers' own option.
+        teacher: a trained network, plain, Bayesian or an `Ensemble`, that says on the same augmented inputs what to
+            predict: see `bnn.Teacher`. `data` may then be inputs alone: a `Part` without targets, or a data set or
+            loader of inputs. None: there is none.
+        teacher_weight, teacher_temperature, teacher_likelihood: w, T, and where the teacher's noise is, as for
+            `bnn.Teacher`. The data term is (1 - w) NLL + w T^2 KL[teacher || student]; without targets w is 1.
         out: a folder, made if need be: `checkpoint.safetensors`, `metrics.jsonl` (a line per epoch), `net.safetensors`
             (the trained network, for `bnn.load_`), `tensorboard/`, and for a `Data` `run.json`: `bnn.open_run`
             gives the network back with its noise, its classes, and what reads new inputs.
@@ -108,7 +118,7 @@ def fit(
     Raises:
         DivergenceError: the loss or its gradient is not finite; the network keeps the parameters before that step.
         FileFormatError: a checkpoint is cut short, damaged or foreign.
-        ValueError: the checkpoint in `out` is of another network, schedule or data set.
+        ValueError: the checkpoint in `out` is of another network, schedule, data set or teacher.
 
     >>> import bnn
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -131,10 +141,13 @@ def fit(
             "persistent workers carry their random state from epoch to epoch, so a run that resumes could not repeat "
             "what they do: use a DataLoader with persistent_workers=False, or leave out= away"
         )
-    source = training_batches(data, plan.batch_size, num_data, workers, least=_least(net, plan))
+    taught = teacher_of(
+        net, teacher, weight=teacher_weight, temperature=teacher_temperature, likelihood=teacher_likelihood
+    )
+    source = training_batches(data, plan.batch_size, num_data, workers, _least(net, plan), targets=taught is None)
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
-    elbo = plan.objective_of(net, source.num_data, noise)
+    elbo = plan.objective_of(net, source.num_data, noise, taught)
     held_out = validation if validation is not None else _validation_of(data)
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
@@ -183,7 +196,10 @@ def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
     if isinstance(data, Data):
         return likelihoods.for_task(None, data.task)
     if isinstance(source, InMemory):
-        assert source.part.y is not None
+        if source.part.y is None:
+            raise ValueError(
+                'data without targets do not say what they would be: pass likelihood="categorical" or another'
+            )
         return likelihoods.for_task(None, "regression" if source.part.y.is_floating_point() else "classification")
     raise ValueError('a data set or loader does not say what its targets are: pass likelihood="categorical" or another')
 

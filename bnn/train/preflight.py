@@ -32,18 +32,19 @@ def checked(source: Batches, net: nn.Module, likelihood: Any, data: Any, given: 
     if not isinstance(source, InMemory):
         return source, None
     part = source.part
-    assert part.y is not None
     for x in tensors_in(part.x):
         _check_finite("x", x)
-    _check_finite("y", part.y)
-    if not given:
-        _check_kind(part.y)
+    if part.y is not None:
+        _check_finite("y", part.y)
+        if not given:
+            _check_kind(part.y)
     output = _tried(net, part)
     if output is None:
         return source, None
-    part = replace(part, y=fitting_targets(part.y, output, likelihood))
-    _check_width(part, output, likelihood, data)
-    _check_likelihood(part, output, likelihood, given)
+    if part.y is not None:  # a teacher does without
+        part = replace(part, y=fitting_targets(part.y, output, likelihood))
+        _check_width(part, output, likelihood, data)
+        _check_likelihood(part, output, likelihood, given)
     return replace(source, part=part), output.shape[1] if output.ndim > 1 else None
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DATA, NETWORK, RUN = "The data", "Network and method", "The run"  # groups of flags
+_TEACHER = '{"weight": 0.5, "temperature": 2}'
 _GLOBAL = '{"inducing_rows": 8, "inducing_cols": 8}'
 
 
@@ -47,6 +48,8 @@ class Recipe:
         together: whether the plain members train on the same batches; otherwise each alone, with a seed of its own.
         kl_weights: candidates for the weight of the KL; each is trained, and validation NLL chooses. Empty: the
             schedule's.
+        teacher: {"weight": w, "temperature": T}, either of which may be left out: the plain network of `pretrain` or
+            `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
         laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
@@ -84,6 +87,13 @@ class Recipe:
     kl_weights: tuple[float, ...] = described(
         "Weights of the KL to try, as 1,0.1: validation NLL chooses.", default=(), panel=MORE, example="1,0.1"
     )
+    teacher: dict[str, Any] | None = described(
+        f"Let the plain network teach the converted one, as {_TEACHER}; {{}} for its defaults.",
+        default=None,
+        panel=MORE,
+        example=_TEACHER,
+        bayesian=True,
+    )
     global_inducing: dict[str, Any] | None = described(
         f"Global inducing weights, as {_GLOBAL}.", default=None, panel=NETWORK, example=_GLOBAL
     )
@@ -117,6 +127,17 @@ class Recipe:
             raise ValueError("kl_weights need a Bayesian method: a deterministic network has no KL")
         if self.pretrain is not None and self.weights is not None:
             raise ValueError("give weights, a trained network, or pretrain, a schedule to train one; not both")
+        self._check_teacher()
+
+    def _check_teacher(self) -> None:
+        if self.teacher is None:
+            return
+        if not isinstance(self.teacher, dict) or not set(self.teacher) <= {"weight", "temperature"}:
+            raise ValueError(f"teacher must be an object with weight or temperature, as {_TEACHER}; got {self.teacher}")
+        if not self.bayesian or (self.pretrain is None and self.weights is None):
+            raise ValueError(
+                "a teacher needs a plain network, by pretrain or weights, and a Bayesian method that learns"
+            )
 
     def _check_method(self) -> None:
         inference = self.method.get("inference")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bnn.objective import ELBO
+    from bnn.teacher import Teacher
 
 USUAL, MORE = "Training", "More about training"  # groups of flags: most people look for the first
 OPTIMISERS = ["adam", "sgd"]
@@ -140,7 +141,7 @@ class Schedule(Options):
             return optim.SGD(groups, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         return optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
 
-    def objective_of(self, network: nn.Module, num_data: int, likelihood: Any) -> ELBO:
+    def objective_of(self, network: nn.Module, num_data: int, likelihood: Any, teacher: Teacher | None = None) -> ELBO:
         """The objective: draws per step, and how the KL is weighted."""
         from bnn.objective import ELBO
 
@@ -154,6 +155,7 @@ class Schedule(Options):
             kl_weight=self.kl_weight,
             function_space=self.function_space,
             split=self.split,
+            teacher=teacher,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -78,6 +78,8 @@ def test_flags_of_fields_that_only_set_reached_before() -> None:
     assert (found.kl_weights, found.name, found.about, found.together) == ((1.0, 0.1), "mine", "a try", True)
     sizes = {"inducing_rows": 3, "inducing_cols": 3}
     assert recipe(rows=4, cols=4, global_inducing=json.dumps(sizes)).global_inducing == sizes
+    assert recipe(teacher='{"weight": 0.3}').teacher == {"weight": 0.3}
+    assert recipe(teacher="{}", settings=["teacher.temperature=3"]).teacher == {"temperature": 3}
 
 
 def test_set_wins_over_a_flag_and_a_flag_over_a_preset() -> None:
@@ -94,6 +96,7 @@ def test_set_wins_over_a_flag_and_a_flag_over_a_preset() -> None:
     ("typed", "message"),
     [
         ({"method": "deterministic", "split": True}, "--split is for Bayesian methods"),
+        ({"method": "deterministic", "teacher": "{}"}, "--teacher is for Bayesian methods"),
         ({"kl_weights": "1;2"}, "--kl-weights must be numbers with commas between, as 1,0.1; got '1;2'"),
         ({"global_inducing": "[3]"}, "--global-inducing must be a JSON object, as {"),
     ],

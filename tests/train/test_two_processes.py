@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from small_runs import environment, program
-from two_processes import Stopping, train_plain
+from two_processes import Stopping, teacher, train_plain
 
 INPUTS = torch.randn(75, 5, generator=torch.Generator().manual_seed(1))[:, 0].tolist()
 WRITTEN = {"metrics.jsonl": 1, "checkpoint.safetensors": 2, "checkpoint.previous.safetensors": 1, "net.safetensors": 1}
@@ -81,6 +81,10 @@ def _check_plain(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert first["plain"]["state"] == second["plain"]["state"]
     _check_close(first["plain"]["state"], single["state"])
     _check_close(_columns(first["plain"]["history"]), _columns(single["history"]))
+    taught = train_plain(None, 1, "categorical", teacher=teacher(), teacher_weight=0.5)
+    assert first["taught"]["state"] == second["taught"]["state"]
+    _check_close(first["taught"]["state"], taught["state"])
+    _check_close(_columns(first["taught"]["history"]), _columns(taught["history"]))
     for one in (first, second):  # Ctrl-C in the second process stopped both, and both went on
         assert "stopped in epoch 0, step 3" in one["stopped"]
         _check_close(one["plain again"]["state"], one["plain"]["state"])

@@ -46,6 +46,12 @@ def plain_net() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
 
 
+def teacher() -> torch.nn.Module:
+    """A network that says something else than the labels."""
+    torch.manual_seed(9)
+    return torch.nn.Linear(5, 3)
+
+
 def train(net: torch.nn.Module, folder: str | None, devices: int, **options: Any) -> Any:
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(75, 5, generator=generator), torch.randint(3, (75,), generator=generator)
@@ -103,6 +109,7 @@ def main() -> None:
         train_plain(os.path.join(folder, "plain"), devices, Stopping(n=3 if rank == 1 else 0))
     except KeyboardInterrupt as error:
         report["stopped"] = str(error)
+    report["taught"] = train_plain(None, devices, "categorical", teacher=teacher(), teacher_weight=0.5)
     report["plain again"] = train_plain(os.path.join(folder, "plain"), devices, Stopping())
     report |= {
         "rank": rank,

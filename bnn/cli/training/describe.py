@@ -37,7 +37,7 @@ from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.train.build import build_data, build_net
-from bnn.train.execute import why_not_calibrated
+from bnn.train.execute import check_teacher, why_not_calibrated
 from bnn.train.laplace import LaplaceStage
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
@@ -176,6 +176,8 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
     parts["method"] = defaults.options(method, net, flags.rows, flags.cols, several=members > 1)
+    if method.family == PLAIN:
+        parts["teacher"] = None
     if not alone:
         schedule = (values.get("schedule") or {}) | ({"samples": method.members} if method.members > 1 else {})
         if "sampling" not in option_names(method.family):
@@ -218,6 +220,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done
         net = _converted(recipe, data, outputs)
+        check_teacher(recipe, likelihood)
         checked(training_batches(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
         if recipe.laplace is not None:
             LaplaceStage(recipe.laplace, data, likelihood).check(net)

@@ -26,7 +26,15 @@ from bnn.train.schedule import Schedule
 SIZES = {"rows": "inducing_rows", "cols": "inducing_cols", "max_lamda": "max_lamda"}  # flags of inducing methods
 HANDLED = ("data", "net", "method", "pretrain", "weights", "members")  # fields of a recipe whose flags are not them
 EXAMPLE = "--set schedule.clip=1.0"
-SECTIONS = ("data", "net", "method", "schedule", "pretrain", "global_inducing")  # whose values have names of their own
+SECTIONS = (
+    "data",
+    "net",
+    "method",
+    "schedule",
+    "pretrain",
+    "global_inducing",
+    "teacher",
+)  # whose values have names of their own
 KINDS: dict[str, type] = dict.fromkeys(SECTIONS, dict) | {"kl_weights": list, "ours": list}
 
 

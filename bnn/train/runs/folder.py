@@ -30,7 +30,7 @@ CHECKPOINTS = "checkpoint.*safetensors"  # the one before the last is kept, too
 PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # the stages: kl_0.1, member0, ...
 
 ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
-LATER = ("method", "schedule", "kl_weights", "global_inducing")  # what pretraining does not depend on
+LATER = ("method", "schedule", "kl_weights", "global_inducing", "teacher")  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
