@@ -111,7 +111,7 @@ def weigh_(net: nn.Module, ranks: dict[str, int], kernel: str, x: Tensor) -> Non
     """Replaces weights, in place, by those of limited rank whose outputs on `x` are closest, layer by layer alone."""
     sums = {name: Sums(net.get_submodule(name), plain_weights(net.get_submodule(name))) for name in ranks}
     hooks = [
-        net.get_submodule(name).register_forward_pre_hook(lambda _, inputs, one=one: one.add(inputs[0], None))
+        net.get_submodule(name).register_forward_hook(lambda _, inputs, y, one=one: one.add(inputs[0], y))
         for name, one in sums.items()
     ]
     for part in x.split(64):
@@ -122,7 +122,7 @@ def weigh_(net: nn.Module, ranks: dict[str, int], kernel: str, x: Tensor) -> Non
         layer: Any = net.get_submodule(name)
         weight, bias = layer.weight.double(), None if layer.bias is None else layer.bias.double()
         own = settled_kernel(kernel, weight.shape)
-        found = low_rank(weight, bias, own_moments(weight, bias, sums[name].inputs()), rank, own)
+        found = low_rank(weight, bias, own_moments(weight, bias, sums[name].moments().S), rank, own)
         weight, bias = from_matrix(found.W, layer.weight.shape, bias is not None, own)
         layer.weight.copy_(weight)
         if bias is not None:
