@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 
 import pytest
 import torch
@@ -16,4 +17,6 @@ if "BNN_DEVICE" in os.environ:
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
     torch.manual_seed(0)
+    if "torch._dynamo" in sys.modules:  # what other tests compiled counts towards its limit of variants
+        torch._dynamo.reset()
     torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns it off for good
