@@ -33,6 +33,7 @@ class Method:
         formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), the inducing matrix U
             (M_out x M_in) and K members or networks. Sums of products, powers, quotients without remainder. For
             inducing weights W is as `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
+        multiplies: of a layer for K draws of N rows, as a formula of these sizes and N; "" where it was not counted.
         family: for `bnn.bayesianize_`, or "deterministic".
         options: of the family.
         size: each side of U, at most (see `layer_options`); None for methods without.
@@ -59,6 +60,7 @@ class Method:
     hidden: tuple[int, ...] | None = None
     aliases: tuple[str, ...] = ()
     instead: str = ""
+    multiplies: str = ""
 
     @property
     def members(self) -> int:
