@@ -1,0 +1,105 @@
+"""A network that others trained, made smaller and Bayesian: what a few epochs bring back, against what one has already.
+
+A row is a network, and what is added to it after training, as "taught + laplace":
+
+    original    the network itself
+    paper       the paper's matrix of a kernel, from the weights alone (truncated SVD); FFG-U, trained
+    ours        `bayesianize_(net, "ffg-u", budget=..., activations=...)`: split kernels, layer after layer; trained
+    taught      the same with the original network as a teacher
+    point       the control: the same factors without noise and without a KL, trained
+    point taught    the control with the teacher
+    + temperature   one temperature for all logits
+    + laplace       a posterior for the last layer by `bnn.laplace_`
+
+The networks have seen all training images: of the test images the last 2,000 choose temperatures and prior precisions,
+for every row, and the first 8,000 count.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from typing import Any
+
+from torch import nn
+
+import bnn
+from bnn.data import Data, Part
+from experiments.data import imagenet_scaled
+from experiments.nets import trained
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row
+
+TEST = 8000  # images; those after them are validation data
+ACTIVATIONS = 512  # unlabelled images that a conversion sees
+CURVATURE = 10_000  # training images of Laplace's curvature
+POINT = {"inference": "inducingdeterministic", "max_sd_u": 0}  # no noise anywhere
+METHODS: dict[str, dict[str, Any]] = {
+    "paper": {"inference": "ffg-u", "kernel": "paper", "init": "weights"},
+    "ours": {"inference": "ffg-u"},
+    "taught": {"inference": "ffg-u"},
+    "point": POINT,
+    "point taught": POINT,
+}
+
+
+def run(settings: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table."""
+    plain, sets = loaded(settings["net"], settings["foreign"])
+    base, _, ending = settings["row"].partition(" + ")
+    net, seconds = (copy.deepcopy(plain), 0.0) if base == "original" else fitted(base, plain, sets, settings)
+    if ending == "laplace":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that draws are too wide is what validation data decide about
+            bnn.laplace_(
+                net,
+                sets.data.train.subset(slice(0, CURVATURE)),
+                prior_precision="validation",
+                validation=sets.validation,
+                num_data=len(sets.data.train),
+                progress=False,
+            )
+    elif ending == "temperature":
+        bnn.calibrate_(net, sets.validation)
+    layers = drawn_layers(net)
+    draws = 0 if not layers else LAST_LAYER_DRAWS if layers == 1 else settings["draws"]
+    found = row(net, plain, sets, draws)
+    return found | ({"training_cpu_seconds": seconds} if seconds else {})
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(name: str, foreign: int) -> tuple[nn.Module, Sets]:
+    """The network and its data; of each foreign set the first images."""
+    data = imagenet_scaled()
+    scaling = data.preparation
+    raw = bnn.data.load("cifar10").train  # the network has seen all of them, so nothing of them can validate
+    test = data.test
+    sets = Sets(
+        Data("cifar10", "classification", Part(raw.x, raw.y, scaling), None, test, data.classes, augment=data.augment),
+        validation=test.subset(slice(TEST, None)),
+        test=test.subset(slice(0, TEST)),
+        foreign={
+            "cifar100": Part(bnn.data.load_part("cifar100", first=foreign).x, None, scaling),
+            "svhn": Part(bnn.data.load_part("svhn", "train").x, None, scaling),
+        },
+    )
+    return trained(name), sets
+
+
+def fitted(base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any]) -> tuple[nn.Module, float]:
+    """The network of a row, trained, and the seconds that took."""
+    fraction, images, seed = settings["fraction"], settings["images"], settings["seed"]
+    teaching = {"teacher": plain, **settings["teacher"]} if base.endswith("taught") else {}
+    options = settings["training"] | ({"kl_weight": 0.0} if base.startswith("point") else {})
+    train = sets.data.train.subset(slice(0, images))
+
+    def train_(net: nn.Module, out: Any) -> None:
+        more = {} if base == "paper" else {"activations": train.inputs(slice(0, ACTIVATIONS))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # how much a start loses is another table
+            method = dict(METHODS[base])
+            bnn.bayesianize_(net, method.pop("inference"), budget=fraction, **method, **more)
+        data = Data("cifar10", "classification", train, None, sets.test, sets.data.classes, augment=sets.data.augment)
+        bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
+
+    return kept(f"{settings['net']}-{fraction:g}-{base}-{seed}", lambda: copy.deepcopy(plain), train_)

@@ -1,0 +1,89 @@
+"""What the tables of trained networks share: parts that never overlap, checkpoints by name, and one row of scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import bnn
+from bnn import metrics
+from bnn.data import Data, Part
+from bnn.nn.base import BayesianLayer
+from experiments.nets import folder
+from experiments.scores import class_scores, cost_scores, detection_scores
+
+LAST_LAYER_DRAWS = 50  # where only the last layer has a posterior, a draw costs hardly anything
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What a table needs: training data, and held-out parts that choose (validation) and that count (test, foreign)."""
+
+    data: Data
+    validation: Part
+    test: Part
+    foreign: dict[str, Part]
+
+
+def kept(name: str, build: Callable[[], nn.Module], train_: Callable[[nn.Module, Any], Any]) -> tuple[nn.Module, float]:
+    """The network that `train_(net, out=folder)` leaves in the folder of this name, and its seconds of one processor.
+
+    What is there is loaded; what was stopped resumes, and its seconds count from the last start.
+    """
+    out, net = folder(name), build()
+    clock = out / "cpu_seconds.txt"
+    if clock.exists():
+        bnn.load_(net, out / "net.safetensors")
+        return net.eval(), float(clock.read_text())
+    begin = time.process_time()
+    train_(net, out)
+    seconds = time.process_time() - begin
+    if not (out / "net.safetensors").exists():
+        out.mkdir(parents=True, exist_ok=True)
+        bnn.save(net, out / "net.safetensors")
+    clock.write_text(f"{seconds:.2f}\n")
+    return net.eval(), seconds
+
+
+def drawn_layers(net: nn.Module) -> int:
+    """How many layers have noise."""
+    layers = [module for module in net.modules() if isinstance(module, BayesianLayer)]
+    return sum(layer.sds_and_cap()[0] is not None for layer in layers)
+
+
+def row(net: nn.Module, plain: nn.Module, sets: Sets, draws: int, timed: int = 100) -> dict[str, Any]:
+    """All scores of a network on the test set, with those of every input; K draws, 0 for one without noise.
+
+    Args:
+        plain: the network that parameters and times are relative to.
+        draws: K.
+        timed: inputs of the batch that is timed.
+    """
+
+    def predicted(part: Part) -> Any:
+        generator = torch.Generator().manual_seed(0)
+        return bnn.predict(
+            net, part.inputs(), samples=draws, likelihood="categorical", batch_size=250, generator=generator
+        )
+
+    inside, held_out = predicted(sets.test), predicted(sets.validation)
+    outside = {name: predicted(part) for name, part in sets.foreign.items()}
+    found = class_scores(inside.probs, _labels(sets.test), (held_out.probs, _labels(sets.validation)))
+    found |= {"validation_nll": metrics.nll(held_out.probs, _labels(sets.validation)), "draws": draws}
+    found |= detection_scores(inside, outside)
+    if draws:
+        found["mutual_information"] = float(inside.epistemic.mean())
+        found |= {f"mutual_information_{name}": float(one.epistemic.mean()) for name, one in outside.items()}
+    else:
+        found = {name: value for name, value in found.items() if not name.startswith("auroc_mutual_information")}
+    return found | cost_scores(net, plain, sets.test.inputs(slice(0, timed)), draws)
+
+
+def _labels(part: Part) -> Tensor:
+    assert part.y is not None
+    return part.y
