@@ -91,8 +91,9 @@ def laplace_(
         data: training data as `bnn.fit` takes them (of a `Data` the training part); several thousand inputs do, if
             `num_data` says how many the network was trained on.
         layers: "last" (of those that run), "all" inducing ones, a name, a glob on names, a module, or a list of these.
-        prior_precision: tau: "marginal" maximises the marginal likelihood, layer by layer; "validation" takes one of 17
-            for all layers by the NLL on `validation`; or a number, in units of the prior the layer has (of a plain
+        prior_precision: tau: "marginal" maximises the marginal likelihood, layer by layer; "validation" takes, of 17
+            for all layers, the smallest whose NLL on `validation` is within a standard error of the least, paired: the
+            widest posterior that costs nothing there; or a number, in units of the prior the layer has (of a plain
             layer: the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
         likelihood: as for `bnn.fit`; None: "categorical" for integer targets, else Gaussian noise, whose sd is fitted
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
@@ -316,8 +317,8 @@ class _Fit:
         losses = []
         for tau in GRID:
             self.set_(tau)
-            losses.append(self._loss(source, asked.samples, number))
-        self.set_(GRID[losses.index(min(losses))])
+            losses.append(self._losses(source, asked.samples, number))
+        self.set_(GRID[widest(torch.stack(losses))])
 
     def set_(self, tau: float | None) -> None:
         """Posteriors under the precision `tau`; None: by marginal likelihood."""
@@ -334,17 +335,17 @@ class _Fit:
         for one, own in zip(self.found, self.taus, strict=True):
             one.set_(own, variance)
 
-    def _loss(self, source: _Source, samples: int, number: int) -> float:
-        """The NLL of validation data, the same draws for all precisions."""
-        total, count = 0.0, 0
+    def _losses(self, source: _Source, samples: int, number: int) -> Tensor:
+        """The NLL of every validation input, (N,), the same draws for all precisions."""
+        losses: list[Tensor] = []
         with torch.no_grad(), evaluating(self.network):
             for part, (x, y) in enumerate(source.held_out()):
                 outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
-                nll = predictive_nll(self.likelihood, outputs, fitting_targets(y, outputs[0], self.likelihood))
-                total, count = total + float(nll.sum()), count + len(nll)
-        if not count:
+                targets = fitting_targets(y, outputs[0], self.likelihood)
+                losses.append(predictive_nll(self.likelihood, outputs, targets).cpu())
+        if not losses:
             raise ValueError("validation holds no inputs: expected at least one batch")
-        return total / count
+        return torch.cat(losses)
 
     def result(self, names: list[str]) -> Laplace:
         """What users get."""
@@ -361,6 +362,24 @@ class _Fit:
             dict(zip(names, numbers, strict=True)),
             self.seen.inputs,
         )
+
+
+def widest(losses: Tensor) -> int:
+    """Which of several precisions, the smallest first, to take: the first whose loss is about as small as the least.
+
+    About: mean(l - l_best) <= se(l - l_best), the standard error over inputs. The NLL hardly depends on the precision
+    over decades, while what a network does not know shows only in a wide posterior.
+
+    Args:
+        losses: of every precision and input, (G, N).
+
+    >>> widest(torch.tensor([[3.0, 4.0, 3.0], [1.1, 0.9, 1.2], [1.0, 1.0, 1.1]]))
+    1
+    """
+    means = losses.mean(1)
+    gaps = losses - losses[means.argmin()]
+    error = gaps.std(1) / math.sqrt(gaps.shape[1]) if gaps.shape[1] > 1 else torch.zeros_like(means)
+    return int((gaps.mean(1) <= error).nonzero()[0])
 
 
 def _device_of(generator: torch.Generator | None) -> Any:

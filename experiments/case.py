@@ -7,7 +7,8 @@ experiment        "module:function" in this folder: settings (a dict) -> metrics
 [[grid]]          lists of settings, one per axis; a grid is all their combinations, a case may have several
 [baseline]        settings that lead from a run to the one it is compared with, input by input
 [table]           rows (an axis), and columns (an axis) of one metric, or metrics (a table of names and headings);
-                  tables (an axis): one table for each value; labels; paired: rows to compare with the baseline
+                  tables (an axis, or several): one table for each value; labels; paired: rows to compare with the
+                  baseline
 [picture]         kind, one of `experiments/pictures.py`, and what it needs
 measured, says, limits      text for the page; figures in it may be looked up (`experiments/pages.py`)
 

@@ -10,7 +10,9 @@ A row is a model, and what is added to it after training, as "point-u + laplace"
     ffg-u, ensemble-u       inducing weights from the trained CNN, at a share of its parameters
     point-u         the control: the same factors without noise and without a KL
     compressed, compressed point    three networks of ffg-u, of point-u, from three trained CNNs
-    + temperature, + laplace        a temperature from validation data; a last-layer posterior by `bnn.laplace_`
+    + temperature   one temperature for all logits, from validation data
+    + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
+    + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
 
 Seed s starts from the CNNs 3 s, 3 s + 1 and 3 s + 2, single networks from the first of them. Where a method has a
 setting to choose, it is trained with two on seed 0, and the validation NLL chooses for all seeds.
@@ -34,11 +36,10 @@ from bnn.data import Part
 from bnn.functional.linalg import inverse_softplus
 from bnn.nn.base import BayesianLayer
 from experiments.data import images
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row, with_laplace_
 
 MEMBERS = 3
 ACTIVATIONS = 512
-CURVATURE = 10_000
 # the settings that validation data choose from, on seed 0: dropout rate, learning rate, weight of the KL
 CHOICES: dict[str, tuple[float, ...]] = {
     "mc-dropout": (0.05, 0.1),
@@ -68,17 +69,8 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     base, _, each = base.partition(", draws of a member ")
     plain, plain_seconds = deterministic(MEMBERS * settings["seed"], sets, settings)
     net, seconds = model(base, sets, settings)
-    if ending == "laplace":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bnn.laplace_(
-                net,
-                sets.data.train.subset(slice(0, CURVATURE)),
-                prior_precision="validation",
-                validation=sets.validation,
-                num_data=len(sets.data.train),
-                progress=False,
-            )
+    if ending.endswith("laplace"):
+        with_laplace_(net, sets, settings, ending)
     elif ending == "temperature":
         bnn.calibrate_(net, sets.validation)
     found = row(net, plain, sets, draws_of(net, int(each or 0), settings))

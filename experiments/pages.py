@@ -9,6 +9,7 @@ there are several. In the text of a case, `{net=mlp fraction=0.25 start=plain: a
 
 from __future__ import annotations
 
+import itertools
 import math
 import pathlib
 import re
@@ -89,6 +90,15 @@ def table(case: Case, runs: Sequence[Run], spec: dict[str, Any], fixed: dict[str
     return lines
 
 
+def named(value: Any, spec: dict[str, Any]) -> str:
+    """A value of an axis as the heading of a table.
+
+    >>> named(0.25, {}), named("mlp", {"labels": {"mlp": "MLP"}})
+    ('25 %', 'MLP')
+    """
+    return f"{value:.0%}".replace("%", " %") if isinstance(value, float) else spec.get("labels", {}).get(value, value)
+
+
 def values_of(runs: Sequence[Run], axis: str) -> list[Any]:
     """The values of an axis, in the order of the runs."""
     return list(dict.fromkeys(run["settings"][axis] for run in runs if axis in run["settings"]))
@@ -110,11 +120,11 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
     lines = [f"## {case.title}", "", case.asks, "", "```bash", f"python -m experiments.run {case.name}", "```", ""]
     lines += [case.measured.strip(), ""]
     spec, every = case.table, list(runs.values())
-    axis = spec.get("tables")
-    for value in values_of(every, axis) if axis else [None]:
-        own = matching(every, {axis: value}) if axis else every
-        if axis:
-            lines += [f"**{spec.get('labels', {}).get(value, value)}**", ""]
+    axes = [spec["tables"]] if isinstance(spec.get("tables"), str) else spec.get("tables", [])
+    for values in itertools.product(*(values_of(every, axis) for axis in axes)):
+        own = matching(every, dict(zip(axes, values, strict=True)))
+        if axes:
+            lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]
     if case.picture:
         lines += [f"![{case.title}](images/results_{case.name}.png)", ""]

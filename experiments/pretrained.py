@@ -9,7 +9,8 @@ A row is a network, and what is added to it after training, as "taught + laplace
     point       the control: the same factors without noise and without a KL, trained
     point taught    the control with the teacher
     + temperature   one temperature for all logits
-    + laplace       a posterior for the last layer by `bnn.laplace_`
+    + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
+    + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
 
 The networks have seen all training images: of the test images the last 2,000 choose temperatures and prior precisions,
 for every row, and the first 8,000 count.
@@ -28,11 +29,10 @@ import bnn
 from bnn.data import Data, Part
 from experiments.data import imagenet_scaled
 from experiments.nets import trained
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row, with_laplace_
 
 TEST = 8000  # images; those after them are validation data
 ACTIVATIONS = 512  # unlabelled images that a conversion sees
-CURVATURE = 10_000  # training images of Laplace's curvature
 POINT = {"inference": "inducingdeterministic", "max_sd_u": 0}  # no noise anywhere
 METHODS: dict[str, dict[str, Any]] = {
     "paper": {"inference": "ffg-u", "kernel": "paper", "init": "weights"},
@@ -48,17 +48,8 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     plain, sets = loaded(settings["net"], settings["foreign"])
     base, _, ending = settings["row"].partition(" + ")
     net, seconds = (copy.deepcopy(plain), 0.0) if base == "original" else fitted(base, plain, sets, settings)
-    if ending == "laplace":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that draws are too wide is what validation data decide about
-            bnn.laplace_(
-                net,
-                sets.data.train.subset(slice(0, CURVATURE)),
-                prior_precision="validation",
-                validation=sets.validation,
-                num_data=len(sets.data.train),
-                progress=False,
-            )
+    if ending.endswith("laplace"):
+        with_laplace_(net, sets, settings, ending)
     elif ending == "temperature":
         bnn.calibrate_(net, sets.validation)
     layers = drawn_layers(net)

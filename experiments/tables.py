@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ LAST_LAYER_DRAWS = 50  # where only the last layer has a posterior, a draw costs
 class Sets:
     """What a table needs: training data, and held-out parts that choose (validation) and that count (test, foreign)."""
 
-    data: Data
+    data: Any  # as `bnn.fit` takes them
     validation: Part
     test: Part
     foreign: dict[str, Part]
@@ -48,6 +49,26 @@ def kept(name: str, build: Callable[[], nn.Module], train_: Callable[[nn.Module,
         bnn.save(net, out / "net.safetensors")
     clock.write_text(f"{seconds:.2f}\n")
     return net.eval(), seconds
+
+
+def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: str) -> None:
+    """Gives the last layer Laplace's posterior, in place; "marginal laplace": the prior by marginal likelihood.
+
+    Settings may say of how many training inputs the curvature is (`curvature`, all by default), and by how many
+    validation inputs and draws a precision is chosen (`choosing`, `choosing_draws`).
+    """
+    train = sets.data.train if isinstance(sets.data, Data) else sets.data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that draws are too wide is what validation data decide about
+        bnn.laplace_(
+            net,
+            train.subset(slice(0, settings.get("curvature", len(train)))),
+            prior_precision="marginal" if ending.startswith("marginal") else "validation",
+            validation=sets.validation.subset(slice(0, settings.get("choosing", len(sets.validation)))),
+            num_data=len(train),
+            samples=settings.get("choosing_draws", 20),
+            progress=False,
+        )
 
 
 def drawn_layers(net: nn.Module) -> int:
