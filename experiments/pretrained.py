@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -66,7 +67,7 @@ def loaded(name: str, foreign: int) -> tuple[nn.Module, Sets]:
     raw = bnn.data.load("cifar10").train  # the network has seen all of them, so nothing of them can validate
     test = data.test
     sets = Sets(
-        Data("cifar10", "classification", Part(raw.x, raw.y, scaling), None, test, data.classes, augment=data.augment),
+        Data("cifar10", "classification", Part(raw.x, raw.y, scaling), classes=data.classes, augment=data.augment),
         validation=test.subset(slice(TEST, None)),
         test=test.subset(slice(0, TEST)),
         foreign={
@@ -90,7 +91,7 @@ def fitted(base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any]) ->
             warnings.simplefilter("ignore")  # how much a start loses is another table
             method = dict(METHODS[base])
             bnn.bayesianize_(net, method.pop("inference"), budget=fraction, **method, **more)
-        data = Data("cifar10", "classification", train, None, sets.test, sets.data.classes, augment=sets.data.augment)
+        data = replace(sets.data, train=train)
         bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
 
     return kept(f"{settings['net']}-{fraction:g}-{base}-{seed}", lambda: copy.deepcopy(plain), train_)
