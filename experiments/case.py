@@ -93,9 +93,12 @@ class Case:
 
     def baseline_key(self, axes: Mapping[str, Any]) -> str | None:
         """The run that a run is compared with; None for one that is its own baseline, or where there is none."""
-        key = self.key({**axes, **self.baseline})
-        known = {self.key(one) for one in self.runs()}
-        return key if self.baseline and key in known and key != self.key(axes) else None
+        wanted = {**axes, **self.baseline}
+        fitting = [one for one in self.runs() if all(wanted.get(axis) == value for axis, value in one.items())]
+        if not self.baseline or not fitting:
+            return None
+        key = self.key(max(fitting, key=len))  # one without an axis (a network has no fraction) serves all its values
+        return key if key != self.key(axes) else None
 
     def function(self) -> Callable[[Settings], dict[str, Any]]:
         """What runs it."""

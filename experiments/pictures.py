@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,4 +65,46 @@ def _panel(ax: Any, case: Case, runs: Sequence[Run]) -> None:
     ax.set_ylabel(spec["y_label"])
 
 
-PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {"curves": curves}
+def tradeoffs(case: Case, runs: Sequence[Run], path: pathlib.Path) -> None:
+    """A row of axes for each value of an axis (`panels`), or one; in it a price against each of several qualities.
+
+    The picture's `y` names the qualities and their headings, `points` the settings that are shown and their names; a
+    point is the mean over all its runs.
+    """
+    from matplotlib.figure import Figure
+
+    from bnn.plots.tradeoff import settle, tradeoff
+
+    spec = case.picture
+    axis = spec.get("panels")
+    panels = list(dict.fromkeys(run["settings"][axis] for run in runs)) if axis else [None]
+    with style.theme():
+        figure = Figure(figsize=(4.6 * len(spec["y"]), 3.6 * len(panels)))
+        grid = figure.subplots(len(panels), len(spec["y"]), squeeze=False)
+        for axes, panel in zip(grid, panels, strict=True):
+            here = [run for run in runs if panel is None or run["settings"][axis] == panel]
+            for ax, (metric, title) in zip(axes, spec["y"].items(), strict=True):
+                for row, label in spec["points"].items():
+                    for share, point in _by_share(here, row, spec["x"], metric).items():
+                        tradeoff(ax, share, point, label=label, xlabel=spec["x_label"], ylabel=title, log_x=True)
+                if panel is not None:
+                    ax.set_title(_labels(case).get(panel, panel))
+        figure.draw_without_rendering()
+        for ax in grid.flatten():
+            settle(ax)
+        figure.savefig(path, metadata={"Software": None})
+
+
+def _by_share(runs: Sequence[Run], row: str, x: str, y: str) -> dict[float, float]:
+    """Mean x and mean y of a row, for each fraction of the parameters that it was given."""
+    own = [run for run in runs if run["settings"]["row"] == row and y in run["metrics"]]
+    groups: dict[Any, list[Run]] = {}
+    for run in own:
+        groups.setdefault(run["settings"].get("fraction"), []).append(run)
+    mean = statistics.fmean
+    return {
+        mean(run["metrics"][x] for run in group): mean(run["metrics"][y] for run in group) for group in groups.values()
+    }
+
+
+PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {"curves": curves, "tradeoffs": tradeoffs}
