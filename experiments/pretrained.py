@@ -1,11 +1,11 @@
 """A network that others trained, made smaller and Bayesian: what a few epochs bring back, against what one has already.
 
-A row is a network, and what is added to it after training, as "taught + laplace":
+A row is a network, and what is added to it after training, as "point taught + laplace":
 
     original    the network itself
     paper       the paper's matrix of a kernel, from the weights alone (truncated SVD); FFG-U, trained
     ours        `bayesianize_(net, "ffg-u", budget=..., activations=...)`: split kernels, layer after layer; trained
-    taught      the same with the original network as a teacher
+    ours taught     the same with the original network as a teacher
     point       the control: the same factors without noise and without a KL, trained
     point taught    the control with the teacher
     + temperature   one temperature for all logits
@@ -24,12 +24,14 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 import bnn
 from bnn.data import Data, Part
 from experiments.data import imagenet_scaled
 from experiments.nets import trained
+from experiments.scores import class_scores
 from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row, with_laplace_
 
 TEST = 8000  # images; those after them are validation data
@@ -38,7 +40,7 @@ POINT = {"inference": "inducingdeterministic", "max_sd_u": 0}  # no noise anywhe
 METHODS: dict[str, dict[str, Any]] = {
     "paper": {"inference": "ffg-u", "kernel": "paper", "init": "weights"},
     "ours": {"inference": "ffg-u"},
-    "taught": {"inference": "ffg-u"},
+    "ours taught": {"inference": "ffg-u"},
     "point": POINT,
     "point taught": POINT,
 }
@@ -78,7 +80,32 @@ def loaded(name: str, foreign: int) -> tuple[nn.Module, Sets]:
     return trained(name), sets
 
 
-def fitted(base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any]) -> tuple[nn.Module, float]:
+def teaching(settings: dict[str, Any]) -> dict[str, Any]:
+    """Scores on the validation images with the teacher's weight and temperature as given; weight 0: no teacher.
+
+    The temperature of `nll_after_temperature` is learned on one half of them for the other.
+    """
+    plain, sets = loaded(settings["net"], 0)
+    weight, temperature = settings["weight"], settings["temperature"]
+    own = settings | {"teacher": {"teacher_weight": weight, "teacher_temperature": temperature}}
+    base = settings["student"] + (" taught" if weight else "")
+    net, seconds = fitted(base, plain, sets, own, f"-{settings['images']}-{weight:g}-{temperature:g}")
+    draws = settings["draws"] if drawn_layers(net) else 0
+    generator = torch.Generator().manual_seed(0)
+    x = sets.validation.inputs()
+    probs = bnn.predict(net, x, draws, likelihood="categorical", batch_size=250, generator=generator).probs
+    half, y = len(probs) // 2, sets.validation.y
+    first, second = (probs[:half], y[:half]), (probs[half:], y[half:])
+    calibrated = [
+        class_scores(*own, other)["nll_after_temperature"] for own, other in ((first, second), (second, first))
+    ]
+    found = class_scores(probs, y) | {"nll_after_temperature": sum(calibrated) / 2}
+    return found | {"training_cpu_seconds": seconds}
+
+
+def fitted(
+    base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any], more_name: str = ""
+) -> tuple[nn.Module, float]:
     """The network of a row, trained, and the seconds that took."""
     fraction, images, seed = settings["fraction"], settings["images"], settings["seed"]
     teaching = {"teacher": plain, **settings["teacher"]} if base.endswith("taught") else {}
@@ -94,4 +121,4 @@ def fitted(base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any]) ->
         data = replace(sets.data, train=train)
         bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
 
-    return kept(f"{settings['net']}-{fraction:g}-{base}-{seed}", lambda: copy.deepcopy(plain), train_)
+    return kept(f"{settings['net']}-{fraction:g}-{base}-{seed}{more_name}", lambda: copy.deepcopy(plain), train_)
