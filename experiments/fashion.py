@@ -3,7 +3,8 @@
 A row is a model, and what is added to it after training, as "point-u + laplace":
 
     deterministic   a CNN with 188,234 parameters, trained for six epochs
-    deep ensemble   three of them
+    trained on      the same with the further epochs that converted networks get
+    deep ensemble   three of them, as they are
     mc-dropout      the CNN trained with dropout before every layer, drawn at prediction
     ivon            the CNN trained by IVON (package ivon-opt), whose Gaussian becomes an `ffg` posterior
     ffg-w           mean and sd for every weight, from the trained CNN
@@ -153,7 +154,7 @@ def _weighted(base: str, kl_weight: float, k: int, sets: Sets, settings: dict[st
             warnings.simplefilter("ignore")
             if base == "ffg-w":
                 bnn.bayesianize_(net, "ffg-w")
-            else:
+            elif base != "trained on":
                 _convert_(net, base, sets, settings)
         samples = 5 if base == "ensemble-u" else 1  # every member on every batch
         more = settings["fine_tuning"] | {"kl_weight": kl_weight, "samples": samples}
