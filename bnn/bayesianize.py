@@ -25,8 +25,8 @@ from bnn._engine.members import Mixture
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
-from bnn.nn.families.inducing import InducingBase, InducingOptions, given_sizes
 from bnn.nn.families.q.base import QInducing
+from bnn.nn.limited_rank import LimitedRank
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 
@@ -183,8 +183,8 @@ def _starts(
 def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
     """Where the posterior of one layer starts: from its weights, or from what was fitted to its outputs."""
     with _naming(plan.name):
-        if fitted is not None and issubclass(plan.target, InducingBase):
-            start = plan.target.start(plan.weights, plan.options, fitted.W)  # type: ignore[arg-type]
+        if fitted is not None and issubclass(plan.target, LimitedRank):
+            start = plan.target.start(plan.weights, plan.options, fitted.W)
             start.objects["energy_kept"] = fitted.kept
         else:
             start = plan.target.start(plan.weights, plan.options)
@@ -192,16 +192,17 @@ def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
 
 
 def _to_fit(plans: list[_Plan]) -> list[Wanted]:
-    """The layers that `activations=` is for: inducing ones that keep their weights. Of open sizes the rank is 1."""
+    """The layers that `activations=` is for: of limited rank, keeping their weights. Of open sizes the rank is 1."""
     fits = []
     for name, layer, target, options, weights, _ in plans:
-        if issubclass(target, InducingBase) and isinstance(options, InducingOptions) and options.init == "weights":
-            size = given_sizes(options) or (1, 1)
-            fits.append(Wanted(name, layer, weights, min(size), target.kernel_of(weights, options)))
+        if issubclass(target, LimitedRank) and options.init == "weights":  # type: ignore[attr-defined]
+            rank = min(target.given_sizes(options) or (1,))
+            fits.append(Wanted(name, layer, weights, rank, target.kernel_of(weights, options)))
     if not fits:
         found = sorted({plan.target.family for plan in plans})
         raise ValueError(
-            "activations= is for inducing layers that keep trained weights (init='weights'), whose rank is limited; "
+            "activations= is for inducing layers, and others of limited rank, that keep trained weights "
+            "(init='weights'); "
             f"this call converts to {found}, which take nothing from it: leave it out"
         )
     return fits
@@ -256,7 +257,7 @@ def _settled(
     sized = {
         plan.layer: Layer(plan.name, plan.target, plan.weights, plan.options, entry=plan.entry)
         for plan in plans
-        if issubclass(plan.target, InducingBase) and isinstance(plan.options, InducingOptions)
+        if issubclass(plan.target, LimitedRank)
     }
     last = last_layers(network.members if isinstance(network, Mixture) else [network])
     kept: dict[nn.Module, list[float]] = {}
