@@ -40,23 +40,25 @@ def bayesianize_(
     """Turns `network`, in place, into a Bayesian one: every layer it covers gets a posterior over its weights.
 
     Weights at hand are kept wherever the family can hold them: as the mean (`ffg`, `fcg`), or projected to the rank of
-    the inducing matrix (`inducing`, unless `init="paper"`). Names, hooks, tied layers, dtype, device, train or eval
-    mode and frozen parameters survive. Either everything asked for is converted, or an error leaves `network` alone.
+    the inducing matrix or the factors (`inducing`, `singular`, unless `init="paper"`). Names, hooks, tied layers,
+    dtype, device, train or eval mode and frozen parameters survive. Either everything asked for is converted, or an
+    error leaves `network` alone.
 
     Args:
-        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), a
-            method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are given), or a dict
-            from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its name,
-            its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container covers
-            the layers below it. The value None leaves a layer as it is.
+        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`,
+            `"singular"`), a method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are
+            given), or a dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a
+            module, its name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names;
+            a container covers the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
-            `budget=0.25` chooses the sizes of `inducing`: those with which its layers lose least together, within a
-            fraction of their parameters (an integer: that many). With neither sizes nor a budget it is 0.5.
-            And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a tensor of inputs.
-            Inducing layers then start from weights that lose least of the network's outputs on these inputs, rather
-            than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the first ones); a few
-            hundred do. BatchNorm's statistics change where that brings the outputs closer to the original ones.
+            `budget=0.25` chooses the sizes of `inducing`, and the ranks of `singular`: those with which the layers lose
+            least together, within a fraction of their parameters (an integer: that many). With neither sizes nor a
+            budget it is 0.5. And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a
+            tensor of inputs. These layers then start from weights that lose least of the network's outputs on these
+            inputs, rather than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the
+            first ones); a few hundred do. BatchNorm's statistics change where that brings the outputs closer to the
+            original ones.
 
     Raises:
         ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
