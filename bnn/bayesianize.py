@@ -25,8 +25,8 @@ from bnn._engine.members import Mixture
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
-from bnn.nn.families.inducing import InducingBase, InducingOptions, given_sizes
 from bnn.nn.families.q.base import QInducing
+from bnn.nn.limited_rank import LimitedRank
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
 
@@ -40,23 +40,25 @@ def bayesianize_(
     """Turns `network`, in place, into a Bayesian one: every layer it covers gets a posterior over its weights.
 
     Weights at hand are kept wherever the family can hold them: as the mean (`ffg`, `fcg`), or projected to the rank of
-    the inducing matrix (`inducing`, unless `init="paper"`). Names, hooks, tied layers, dtype, device, train or eval
-    mode and frozen parameters survive. Either everything asked for is converted, or an error leaves `network` alone.
+    the inducing matrix or the factors (`inducing`, `singular`, unless `init="paper"`). Names, hooks, tied layers,
+    dtype, device, train or eval mode and frozen parameters survive. Either everything asked for is converted, or an
+    error leaves `network` alone.
 
     Args:
-        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`), a
-            method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are given), or a dict
-            from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a module, its name,
-            its index in `named_modules()`, a negative index, a class, a class name, a glob on names; a container covers
-            the layers below it. The value None leaves a layer as it is.
+        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`,
+            `"singular"`), a method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are
+            given), or a dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a
+            module, its name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names;
+            a container covers the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.
         options: options of the family, all in docs/options.md; with a dict, defaults that its entries may override.
-            `budget=0.25` chooses the sizes of `inducing`: those with which its layers lose least together, within a
-            fraction of their parameters (an integer: that many). With neither sizes nor a budget it is 0.5.
-            And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a tensor of inputs.
-            Inducing layers then start from weights that lose least of the network's outputs on these inputs, rather
-            than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the first ones); a few
-            hundred do. BatchNorm's statistics change where that brings the outputs closer to the original ones.
+            `budget=0.25` chooses the sizes of `inducing`, and the ranks of `singular`: those with which the layers lose
+            least together, within a fraction of their parameters (an integer: that many). With neither sizes nor a
+            budget it is 0.5. And `activations=`: inputs as `bnn.fit` takes them (targets are not looked at), or a
+            tensor of inputs. These layers then start from weights that lose least of the network's outputs on these
+            inputs, rather than least of the weights. At most 1,000 of them are used, evenly spaced (of a loader the
+            first ones); a few hundred do. BatchNorm's statistics change where that brings the outputs closer to the
+            original ones.
 
     Raises:
         ValueError: unknown family or method, a method that is no conversion of one network (an ensemble, say), a key
@@ -183,8 +185,8 @@ def _starts(
 def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
     """Where the posterior of one layer starts: from its weights, or from what was fitted to its outputs."""
     with _naming(plan.name):
-        if fitted is not None and issubclass(plan.target, InducingBase):
-            start = plan.target.start(plan.weights, plan.options, fitted.W)  # type: ignore[arg-type]
+        if fitted is not None and issubclass(plan.target, LimitedRank):
+            start = plan.target.start(plan.weights, plan.options, fitted.W)
             start.objects["energy_kept"] = fitted.kept
         else:
             start = plan.target.start(plan.weights, plan.options)
@@ -192,16 +194,17 @@ def _start(plan: _Plan, fitted: LowRank | None, keep: bool) -> Start:
 
 
 def _to_fit(plans: list[_Plan]) -> list[Wanted]:
-    """The layers that `activations=` is for: inducing ones that keep their weights. Of open sizes the rank is 1."""
+    """The layers that `activations=` is for: of limited rank, keeping their weights. Of open sizes the rank is 1."""
     fits = []
     for name, layer, target, options, weights, _ in plans:
-        if issubclass(target, InducingBase) and isinstance(options, InducingOptions) and options.init == "weights":
-            size = given_sizes(options) or (1, 1)
-            fits.append(Wanted(name, layer, weights, min(size), target.kernel_of(weights, options)))
+        if issubclass(target, LimitedRank) and options.init == "weights":  # type: ignore[attr-defined]
+            rank = min(target.given_sizes(options) or (1,))
+            fits.append(Wanted(name, layer, weights, rank, target.kernel_of(weights, options)))
     if not fits:
         found = sorted({plan.target.family for plan in plans})
         raise ValueError(
-            "activations= is for inducing layers that keep trained weights (init='weights'), whose rank is limited; "
+            "activations= is for inducing layers, and others of limited rank, that keep trained weights "
+            "(init='weights'); "
             f"this call converts to {found}, which take nothing from it: leave it out"
         )
     return fits
@@ -256,7 +259,7 @@ def _settled(
     sized = {
         plan.layer: Layer(plan.name, plan.target, plan.weights, plan.options, entry=plan.entry)
         for plan in plans
-        if issubclass(plan.target, InducingBase) and isinstance(plan.options, InducingOptions)
+        if issubclass(plan.target, LimitedRank)
     }
     last = last_layers(network.members if isinstance(network, Mixture) else [network])
     kept: dict[nn.Module, list[float]] = {}

@@ -31,11 +31,16 @@ class Family(NamedTuple):
     def knows(self, option: str) -> bool:
         return option in pairing(self.inference, nn.Linear).options_type.names()
 
+    def of_rank(self, rank: int) -> dict[str, int]:
+        """All sizes that it has, set to a rank; {} for a family that keeps weights as they are."""
+        return dict.fromkeys(filter(self.knows, ("inducing_rows", "inducing_cols", "rank")), rank)
+
 
 SIZES = {"inducing_rows": 2, "inducing_cols": 3}  # networks of tests are too small for a budget of parameters
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
 _FFG, _BIAS = {"weight_mean", "_weight_sd"}, frozenset({"bias_mean", "_bias_sd"})
 _FCG = {"mean", "_scale_diag", "_scale_tril"}
+_AB = {"a_mean", "_a_sd", "b_mean", "_b_sd"}
 _MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
 
 FAMILIES = [
@@ -70,6 +75,9 @@ FAMILIES = [
     Family("lamda-0", "inducing", SIZES | {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
     Family("map", "inducing", SIZES | {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
     Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("singular", "singular", {"rank": 3}, _AB),
+    Family("singular-split", "singular", {"rank": 2, "kernel": "split"}, _AB),
+    Family("singular-capped", "singular", {"rank": 2, "max_sd": 0.1, "sqrt_width_scaling": True, "prior_sd": 2.0}, _AB),
 ]
 MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
 
@@ -139,7 +147,12 @@ BASIC = [case for case in LAYER_TYPES if case.id in ("linear", "conv1d", "conv2d
 
 FEW = [case for case in BASIC if case.id in ("linear", "conv2d-groups")]
 # Every layer type with one family of each way to the output; every family with a few layer types.
-PAIRS = [(f, c) for f in FAMILIES for c in LAYER_TYPES if f.id in ("ffg", "fcg", "diagonal") or c in BASIC]
+PAIRS = [
+    (f, c)
+    for f in FAMILIES
+    for c in LAYER_TYPES
+    if f.id in ("ffg", "fcg", "diagonal", "singular", "singular-split") or c in BASIC
+]
 
 
 def ids(cases: list[Any]) -> list[str]:
@@ -153,9 +166,10 @@ def make(family: Family, case: LayerType, **options: Any) -> BayesianLayer:
 
 
 def sizes_of(inference: Any) -> dict[str, int]:
-    """`SIZES` for a family, or an inference dict, with inducing matrices; nothing for others."""
-    names = inference.values() if isinstance(inference, dict) else [inference]
-    return SIZES if any(str(name).startswith("inducing") for name in names) else {}
+    """Small sizes for a family, or an inference dict, of limited rank; nothing for others."""
+    names = [str(one) for one in (inference.values() if isinstance(inference, dict) else [inference])]
+    ranks = {"rank": 2} if "singular" in names else {}
+    return (SIZES if any(name.startswith("inducing") for name in names) else {}) | ranks
 
 
 def by_weight(family: Family) -> dict[str, Any]:

@@ -231,8 +231,7 @@ def test_outputs_of_a_pretrained_network_are_kept(family: Family) -> None:
     net(x)
     net.eval()
     want = net(x).detach()
-    sizes = {"inducing_rows": 4, "inducing_cols": 19} if "z_row" in family.tensors else {}
-    convert(net, {"0": family.inference, "4": family.inference}, **(family.options | sizes))
+    convert(net, {"0": family.inference, "4": family.inference}, **(family.options | family.of_rank(19)))
     set_noise_(net, 1e-10)
     if family.options.get("q_inducing") == "ensemble":
         assert ((net(x) - want).abs().max() / want.abs().max()) < 1  # members start near the weights, not at them

@@ -57,7 +57,7 @@ def test_a_formula_counts_what_conversion_makes(name: str, layer: str) -> None:
     found = bnn.parameter_count(made(plain, name, **more))
     assert found == METHODS[name].parameters(d_out, d_in)
     if more:
-        found = bnn.parameter_count(made(plain, name, **more, inducing_rows=7, inducing_cols=3))
+        found = bnn.parameter_count(made(plain, name, **more, **METHODS[name].sizes(7, 3)))
         assert found == METHODS[name].parameters(d_out, d_in, rows=7, cols=3)
 
 
@@ -78,7 +78,7 @@ def test_a_method_by_name_has_its_options_and_a_family_its_own(name: str) -> Non
             own = method.layer_options(layer.d_out, layer.d_in)
             assert {option: getattr(layer.options, option) for option in own} == own
     bare = bayesian_from_template(nn.Linear(6, 70), method.family).options
-    own_sizes = {name: getattr(bare, name) for name in ("inducing_rows", "inducing_cols") if name in bare.names()}
+    own_sizes = {name: getattr(bare, name) for name in method.size_names if name in bare.names()}
     assert bare == type(bare)(**own_sizes)
 
 

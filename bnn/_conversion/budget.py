@@ -1,11 +1,12 @@
-"""Sizes of U from a budget of parameters: those within it that lose least in all layers together.
+"""Ranks from a budget of parameters: those within it that lose least in all layers together.
 
-Layer l with the size M takes c_l(M) parameters and keeps the fraction e_l(M) of the variance of its outputs, or
+Layer l with the rank M takes c_l(M) parameters and keeps the fraction e_l(M) of the variance of its outputs, or
 of the energy of its weights where no inputs are at hand. What a network passes on is a product over its layers, so the
 sizes maximise sum_l log e_l(M_l) under sum_l c_l(M_l) <= budget. Gains fall and costs rise with M, so that taking the
 step with the most gain per parameter first is optimal up to the last steps. Weights tell less than outputs: by them
 alone a layer may lose what matters most, so that each first gets `FAIR` of an equal share.
-M_out = M_in = M: the mean of W has the rank min(M_out, M_in), more is no use.
+A family with several sizes (M_out and M_in of an inducing matrix) has them all equal: the mean of W has the rank of
+the smallest, more of another is no use.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from bnn._common.text import listed
 from bnn._conversion.methods import family_of
 from bnn.functional.projection import singular_values
-from bnn.nn.base import PAIRINGS, Weights, layer_types
-from bnn.nn.families.inducing import HALF, InducingBase, InducingOptions, given_sizes
+from bnn.nn.base import PAIRINGS, Weights, families, layer_types
+from bnn.nn.limited_rank import HALF, LimitedRank
 
 FAIR = 0.9  # of the same fraction for all layers; by the weights alone, more or less of it lost accuracy
 FLOOR = 1e-3  # of the energy kept, so that its logarithm is finite
@@ -33,9 +33,9 @@ class Layer(NamedTuple):
     """A layer that a budget covers."""
 
     name: str
-    target: type[InducingBase]
+    target: type[LimitedRank]
     weights: Weights
-    options: InducingOptions  # with sizes, if they are given
+    options: Any  # with sizes, if they are given
     last: bool = False  # of its network: it keeps full rank
     entry: int = 0  # which entry of an inference dict gave its budget; 0: all layers share one
     kept: Sequence[float] | None = None  # of the outputs' variance at rank 1, 2, ..., where inputs are at hand to tell
@@ -48,7 +48,7 @@ class Layer(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What the sizes M = 1, 2, ... of a layer cost and bring; those only that do not exceed its plain parameters."""
+    """What the ranks M = 1, 2, ... of a layer cost and bring; those only that do not exceed its plain parameters."""
 
     plain: int
     costs: list[int]
@@ -59,7 +59,7 @@ class Curve(NamedTuple):
 class Sizes(NamedTuple):
     """The outcome: options with sizes, or None for a layer that stays dense; and what has to be said."""
 
-    options: list[InducingOptions | None]
+    options: list[Any | None]
     left: list[str]  # why layers stay dense
     warnings: list[str]
 
@@ -74,13 +74,14 @@ def settle(layers: Sequence[Layer]) -> Sizes:
     for i, layer in enumerate(layers):
         if layer.options.budget is not None or is_open(layer):
             groups.setdefault((layer.entry, layer.options.budget is None), []).append(i)
-    found: list[InducingOptions | None] = [layer.options for layer in layers]
+    found: list[Any | None] = [layer.options for layer in layers]
     left: list[str] = []
     warnings: list[str] = []
     for places in groups.values():
         budget = layers[places[0]].options.budget
         if not any(is_open(layers[i]) for i in places):
-            warnings.append(f"budget={budget!r} has no effect: inducing_rows or inducing_cols are given, and they win")
+            names = size_names([layers[i] for i in places], " or ")
+            warnings.append(f"budget={budget!r} has no effect: {names} are given, and they win")
             continue
         options, dense, warned = within_budget([layers[i] for i in places], budget)
         for i, one in zip(places, options, strict=True):
@@ -116,14 +117,14 @@ def within_budget(layers: Sequence[Layer], budget: float | int | None) -> Sizes:
         warnings.append(_above_half(layers, limit, plain))
     ranks = dict(zip(paying, share(list(paying.values()), limit - fixed), strict=True))
     left = [_does_not_pay(layers[i]) for i in curves if i not in paying]
-    options: list[InducingOptions | None] = []
+    options: list[Any | None] = []
     for i, layer in enumerate(layers):
         if not is_open(layer):
             options.append(layer.options)
         elif layer.last:
-            options.append(sized(layer.options, full_rank(layer)))
+            options.append(of_rank(layer, full_rank(layer)))
         else:
-            options.append(sized(layer.options, ranks[i]) if i in ranks else None)
+            options.append(of_rank(layer, ranks[i]) if i in ranks else None)
     return Sizes(options, left, warnings)
 
 
@@ -168,12 +169,17 @@ def _step(curve: Curve, i: int, m: int, fair: float) -> tuple[bool, float, float
 
 def is_open(layer: Layer) -> bool:
     """Whether the sizes of a layer are left to the budget."""
-    return given_sizes(layer.options) is None
+    return layer.target.given_sizes(layer.options) is None
 
 
-def sized(options: InducingOptions, m: int) -> InducingOptions:
-    """The options with both sizes."""
-    return replace(options, inducing_rows=m, inducing_cols=m, budget=None)
+def of_rank(layer: Layer, m: int) -> Any:
+    """The options of a layer with the rank m."""
+    return layer.target.of_rank(layer.options, m)
+
+
+def size_names(layers: Sequence[Layer], joint: str) -> str:
+    """The options of these layers that are sizes, as text."""
+    return joint.join(dict.fromkeys(name for layer in layers for name in layer.target.size_names))
 
 
 def full_rank(layer: Layer) -> int:
@@ -186,7 +192,7 @@ def curve_of(layer: Layer) -> Curve:
     W = layer.target.arranged(layer.weights, layer.options)
     costs: list[int] = []
     for m in range(1, min(W.shape) + 1):
-        cost = layer.target.cost(W.shape, layer.options, m, m)
+        cost = layer.target.cost_of_rank(W.shape, layer.options, m)
         if cost > layer.plain or (m == 1 and cost == layer.plain):
             break
         costs.append(cost)
@@ -217,9 +223,9 @@ def energy_by_shape(shape: Sequence[int]) -> list[float]:
 
 def left_to_budget(target: type[nn.Module], given: dict[str, Any]) -> dict[str, Any]:
     """The options of a layer, with `kernel="auto"` where a budget chooses its sizes and nobody says otherwise."""
-    if not issubclass(target, InducingBase) or "kernel" not in target.options_type.names():
+    if not issubclass(target, LimitedRank):
         return given
-    sizes = given.get("inducing_rows") or given.get("inducing_cols")
+    sizes = any(given.get(name) for name in target.size_names)
     return given if sizes or given.get("init") == "paper" else {"kernel": "auto"} | given
 
 
@@ -231,15 +237,16 @@ def refuse_budget(choices: Sequence[tuple[str, Mapping[str, Any]]], defaults: Ma
         wrong = sorted(without)
     if wrong:
         raise TypeError(
-            f"a budget chooses the sizes of inducing matrices, and {', '.join(map(repr, wrong))} has none: expected "
-            "'inducing', 'inducingdeterministic' or a method that uses them; leave budget out for others"
+            f"a budget chooses the sizes of inducing matrices, or ranks, and {', '.join(map(repr, wrong))} has none: "
+            f"expected {', '.join(map(repr, filter(_has_sizes, families())))} or a method that uses them; leave budget "
+            "out for others"
         )
 
 
 def _has_sizes(inference: str) -> bool:
-    """Whether a family or method has inducing matrices."""
+    """Whether a family or method has a rank."""
     own = [kind for (family, _), kind in PAIRINGS.known.items() if family == family_of(inference)]
-    return any(issubclass(kind, InducingBase) for kind in own)
+    return any(issubclass(kind, LimitedRank) for kind in own)
 
 
 def last_layers(networks: Iterable[nn.Module]) -> set[nn.Module]:
@@ -255,31 +262,35 @@ def _fixed_cost(layer: Layer, curve: Curve | None) -> int:
     """What a layer takes, whatever the budget; 0 for one whose size is open."""
     if curve is not None:
         return 0 if curve.costs else layer.plain
-    rows, cols = given_sizes(layer.options) or (full_rank(layer),) * 2
-    return layer.target.parameters_for(layer.weights, layer.options, rows, cols)
+    given = layer.target.given_sizes(layer.options)
+    if given is not None:
+        return layer.target.parameters_for(layer.weights, layer.options, *given)
+    W = layer.target.arranged(layer.weights, layer.options)
+    return layer.target.cost_of_rank(W.shape, layer.options, min(W.shape))
 
 
 def _last_alone(layers: Sequence[Layer], budget: float | int | None) -> Sizes:
     """Where no layer but the last could have fewer parameters: the last alone is converted."""
     chosen = [i for i, layer in enumerate(layers) if layer.last] or [len(layers) - 1]
-    options = [sized(layer.options, full_rank(layer)) if i in chosen else None for i, layer in enumerate(layers)]
+    options = [of_rank(layer, full_rank(layer)) if i in chosen else None for i, layer in enumerate(layers)]
     left = [_does_not_pay(layer) for i, layer in enumerate(layers) if i not in chosen]
     cost, plain = sum(_fixed_cost(layers[i], None) for i in chosen), sum(layers[i].plain for i in chosen)
     names = listed(repr(layers[i].name or "the network") for i in chosen)
     said = (
-        "no layer is large enough to have fewer parameters with inducing weights, so that the last one alone is "
+        "no layer is large enough to have fewer parameters after a conversion, so that the last one alone is "
         f"converted, {names}, at full rank: {cost:,} parameters instead of {plain:,}"
     )
     total = sum(layer.plain for layer in layers)
     if budget is not None and cost + total - plain > limit_of(budget, total):
-        said += f", which is above budget={budget!r}; inducing_rows and inducing_cols would make it smaller"
+        sizes = size_names([layers[i] for i in chosen], " and ")
+        said += f", which is above budget={budget!r}; {sizes} would make it smaller"
     return Sizes(list(options), left, [said])
 
 
 def _does_not_pay(layer: Layer) -> str:
-    cost = layer.target.parameters_for(layer.weights, layer.options, 1, 1)
+    cost = layer.target.cost_of_rank(layer.target.arranged(layer.weights, layer.options).shape, layer.options, 1)
     kind = layer.target.plain.__name__
-    smallest = f"even a U of 1 x 1 takes {cost:,} parameters, and it has {layer.plain:,}"
+    smallest = f"even {layer.target.smallest} takes {cost:,} parameters, and it has {layer.plain:,}"
     return f"{layer.name or 'the network'} ({kind}): {smallest}"
 
 
@@ -292,7 +303,7 @@ def _impossible(layers: Sequence[Layer], budget: float | int, limit: int, least:
     if full:
         names = listed(repr(layer.name or "the network") for layer in full)
         cost = sum(_fixed_cost(layer, None) for layer in full)
-        said += f". The last layer, {names}, keeps full rank, {cost:,} of them; inducing_rows and inducing_cols of its "
+        said += f". The last layer, {names}, keeps full rank, {cost:,} of them; {size_names(full, ' and ')} of its "
         said += "own in an inference dict would make it smaller"
     return said
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bnn._common.text import listed
 from bnn.nn.base import Weights
-from bnn.nn.families.inducing import InducingBase
+from bnn.nn.limited_rank import LimitedRank
 
 LITTLE = 0.8  # of a layer's energy: below, networks were seen to lose many points of accuracy
 ENOUGH = 100  # weights to tell whether they are normal: a stem of 3 x 3 kernels from one channel to 16 has more
@@ -24,10 +24,10 @@ class EnergyWarning(UserWarning):
 def note_energy_(layer: nn.Module, weights: Weights) -> None:
     """Sets `energy_kept` of a converted layer, in place: 1 - |W - E[W]|^2 / |W|^2 for the weights W it had.
 
-    Only where an inducing matrix keeps the weights at hand, and nobody has set it: families that keep all of them, and
+    Only where a limited rank keeps the weights at hand, and nobody has set it: families that keep all of them, and
     random starts, have nothing to tell.
     """
-    keeps = isinstance(layer, InducingBase) and layer.options.init == "weights"
+    keeps = isinstance(layer, LimitedRank) and layer.options.init == "weights"
     if not keeps or layer.energy_kept is not None or weights.weight.is_meta:
         return
     W = layer.to_matrix(weights).double()
@@ -48,7 +48,7 @@ def warn_of_losses(
     """
     little: dict[str, float] = {}
     for name, (layer, _) in layers.items():
-        kept = layer.energy_kept if isinstance(layer, InducingBase) else None
+        kept = layer.energy_kept if isinstance(layer, LimitedRank) else None
         if kept is not None and kept < LITTLE:
             little[name] = kept
     together = min(outputs, default=1.0)  # losses of many layers add up

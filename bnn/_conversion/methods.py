@@ -31,12 +31,14 @@ class Method:
         about: what it is.
         when: when to choose it.
         formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), the inducing matrix U
-            (M_out x M_in) and K members or networks. Sums of products, powers, quotients without remainder. For
-            inducing weights W is as `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
+            (M_out x M_in), the rank r and K members or networks. Sums of products, powers, quotients without
+            remainder. For inducing weights and ranks W is as `kernel` arranges it
+            (`bnn.functional.kernels.matrix_shape`).
         multiplies: of a layer for K draws of N rows, as a formula of these sizes and N; "" where it was not counted.
         family: for `bnn.bayesianize_`, or "deterministic".
         options: of the family.
-        size: each side of U, at most (see `layer_options`); None for methods without.
+        size: each side of U, or the rank, at most (see `layer_options`); None for methods without.
+        size_names: the options of the family that `size` is for.
         networks: independent copies of the network.
         kl_weight: of the objective.
         lr, scratch_lr: learning rates for a network that is trained already, and for one that is not.
@@ -61,6 +63,7 @@ class Method:
     aliases: tuple[str, ...] = ()
     instead: str = ""
     multiplies: str = ""
+    size_names: tuple[str, ...] = ("inducing_rows", "inducing_cols")
 
     @property
     def members(self) -> int:
@@ -90,20 +93,32 @@ class Method:
         if self.size is not None:
             side = min(self.size, min(d_out, d_in) if rank is None else rank)
             if "budget" not in given:
-                own |= {"inducing_rows": side, "inducing_cols": side}
+                own |= self.sizes(side, side)
             if d_in < NARROW and not {"prior_sd", "sqrt_width_scaling"} & set(given):
                 own |= {"prior_sd": 1.0, "sqrt_width_scaling": False}
         return {name: value for name, value in own.items() if name not in given}
 
+    def sizes(self, rows: int | None, cols: int | None) -> dict[str, int]:
+        """The options that give U so many rows and columns, of those that are given; a rank is the smaller of both.
+
+        >>> METHODS["ffg-u"].sizes(8, None), METHODS["singular-w"].sizes(8, 6)
+        ({'inducing_rows': 8}, {'rank': 6})
+        """
+        if self.size is None:
+            return {}
+        asked = [rows, cols] if len(self.size_names) > 1 else [min((n for n in (rows, cols) if n), default=None)]
+        return {name: size for name, size in zip(self.size_names, asked, strict=True) if size is not None}
+
     def parameters(self, d_out: int, d_in: int, rows: int | None = None, cols: int | None = None, K: int = 0) -> int:
-        """How many parameters a layer takes: with U of the usual size, or as given; K members or networks.
+        """How many parameters a layer takes: with U, or a rank, of the usual size, or as given; K members or networks.
 
         >>> METHODS["ffg-u"].parameters(512, 4609, rows=64, cols=64)  # the last conv of a ResNet-18, with a bias
         336065
         """
         usual = min(self.size or 1, d_out, d_in)
         sizes = {"d_out": d_out, "d_in": d_in, "M_out": rows or usual, "M_in": cols or usual}
-        return _value(_parsed(self.formula), sizes | {"K": K or max(self.members, self.networks)})
+        sizes |= {"K": K or max(self.members, self.networks), "r": min(sizes["M_out"], sizes["M_in"])}
+        return _value(_parsed(self.formula), sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -370,6 +385,20 @@ for _method in (
         size=M,
         networks=3,
         instead='use ensemble = bnn.Ensemble(net, members=3), then bnn.bayesianize_(ensemble, "ffg-u")',
+    ),
+    Method(
+        "singular-w",
+        "Singular BNN",
+        "two factors of rank r with a mean and an sd per entry, W = A B^T",
+        "the rival that also stores less than the network: compare it at equal parameters",
+        "2 r (d_out + d_in)",
+        family="singular",
+        options=PRIOR | {"max_sd": 0.1, "init_sd": 0.02},
+        size=M,
+        size_names=("rank",),
+        aliases=("singular",),
+        multiplies="K N r (d_out + d_in)",
+        **WEIGHTS,
     ),
 ):
     register_method(_method)

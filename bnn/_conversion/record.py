@@ -15,6 +15,7 @@ from bnn._common.text import listed
 from bnn.nn.base import BayesianLayer, layer_types, pairing
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.global_inducing import NAME, GlobalInducing
+from bnn.nn.limited_rank import LimitedRank
 from bnn.nn.options import Options
 
 
@@ -31,16 +32,12 @@ class LayerRecord:
 
     def parsed(self, options: dict[str, Any]) -> Options:
         """`options` as the family reads them; ValueError for a family or layer type that is not there."""
-        plain = {layer_type.__name__: layer_type for layer_type in layer_types()}
-        try:
-            return pairing(self.family, plain[self.type]).options_type.parse(self.family, options)
-        except KeyError as error:
-            raise ValueError(f"{self.family!r} on {self.type} is not known here ({error.args[0]})") from None
+        return _target(self.family, self.type).options_type.parse(self.family, options)
 
     def without_projection(self) -> dict[str, Any]:
         """The options with a start that looks at no weights, since the file brings its own."""
-        inducing = isinstance(self.parsed(self.options), InducingOptions)
-        return self.options | {"init": "paper"} if inducing else self.options
+        limited = issubclass(_target(self.family, self.type), LimitedRank)
+        return self.options | {"init": "paper"} if limited else self.options
 
 
 @dataclass(frozen=True)
@@ -128,6 +125,15 @@ def skeleton(module: nn.Module, twins: dict[int, Any] | None = None) -> Any:
     for name, child in twin._modules.items():
         twin._modules[name] = child if child is None else skeleton(child, twins)
     return twin
+
+
+def _target(family: str, kind: str) -> type[BayesianLayer]:
+    """The pairing of these names; ValueError for a family or layer type that is not there."""
+    plain = {layer_type.__name__: layer_type for layer_type in layer_types()}
+    try:
+        return pairing(family, plain[kind])
+    except KeyError as error:
+        raise ValueError(f"{family!r} on {kind} is not known here ({error.args[0]})") from None
 
 
 def _layer_record(layer: BayesianLayer, names: list[str]) -> LayerRecord:

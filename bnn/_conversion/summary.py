@@ -11,8 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, layer_types
-from bnn.nn.families.inducing import InducingBase
 from bnn.nn.global_inducing import GlobalInducing
+from bnn.nn.limited_rank import LimitedRank
 
 PLAIN = "-"  # the family of a layer that is no posterior
 
@@ -24,7 +24,7 @@ class LayerSummary:
     name: str
     type: str  # of the plain layer, as "Conv2d"
     family: str  # "-" for a plain layer
-    sizes: tuple[int, int] | None  # M_out, M_in
+    sizes: tuple[int, ...] | None  # M_out, M_in of an inducing matrix, or a rank
     before: int  # parameters
     after: int
     energy_kept: float | None  # of the weights or outputs it was converted from; None where that is not known
@@ -106,8 +106,8 @@ def _layer(name: str, module: nn.Module) -> LayerSummary:
     dense = math.prod(module.weight_shape)
     before = dense + module.has_bias * module.d_out
     sizes, cost = None, dense
-    if isinstance(module, InducingBase):
-        sizes = (len(module.z_row), len(module.z_col))
+    if isinstance(module, LimitedRank):
+        sizes = module.sizes()
         cost = min(dense, _factored(module))  # a layer that is too small to gain runs dense
     kind, kept = module.plain.__name__, module.energy_kept
     return LayerSummary(shown, kind, module.family, sizes, before, _count(module), kept, dense, cost)
@@ -117,17 +117,17 @@ def _count(module: nn.Module) -> int:
     return sum(one.numel() for one in module.parameters(recurse=False) if not is_lazy(one))
 
 
-def _factored(layer: InducingBase) -> int:
+def _factored(layer: LimitedRank) -> int:
     """Multiplies per row of the two factors, d_in M + M d_out; of a split kernel at the positions of its first one."""
     if getattr(layer, "groups", 1) > 1:
         return math.prod(layer.weight_shape)
-    columns, rows = layer.z_col.shape[1] - layer.has_bias, layer.z_row.shape[1]
-    steps = layer.stride[-1] if layer.options.kernel == "split" else 1  # type: ignore[index]
-    return len(layer.z_col) * (int(steps) * columns + rows)
+    rows, columns = layer.matrix_shape()
+    steps = layer.stride[-1] if layer.split else 1  # type: ignore[index]
+    return layer.sizes()[-1] * (int(steps) * (columns - layer.has_bias) + rows)
 
 
 def _cells(layer: LayerSummary) -> list[str]:
-    sizes = "" if layer.sizes is None else f"{layer.sizes[0]} x {layer.sizes[1]}"
+    sizes = "" if layer.sizes is None else " x ".join(map(str, layer.sizes))
     kept = "" if layer.energy_kept is None else f"{layer.energy_kept:.1%}"
     share = f"{layer.after / layer.before:.1%}" if layer.before else ""
     counts = [f"{layer.before:,}", f"{layer.after:,}", share]

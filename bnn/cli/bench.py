@@ -226,18 +226,18 @@ def known() -> dict[str, tuple[str, str, dict[str, Any]]]:
 def twins(plain: nn.Module, methods: list[str], rows: int, cols: int) -> dict[str, nn.Module]:
     """A converted copy of `plain` for every method, in evaluation mode.
 
-    Inducing weights start at random, at the scale of ordinary weights: a projection of large layers takes minutes, and
-    the time of a draw depends on sizes, not on values.
+    What has a limited rank starts at random, at the scale of ordinary weights: a projection of large layers takes
+    minutes, and the time of a draw depends on sizes, not on values.
     """
     from bnn.bayesianize import bayesianize_
 
-    start: dict[str, Any] = {"inducing_rows": rows, "inducing_cols": cols, "init": "paper"}
-    start |= {"prior_sd": 1.0, "sqrt_width_scaling": True}
+    start: dict[str, Any] = {"init": "paper", "prior_sd": 1.0, "sqrt_width_scaling": True}
     found = {}
     for contestant in methods:
         _, method, options = known()[contestant]
         found[contestant] = copy.deepcopy(plain)
-        bayesianize_(found[contestant], method, **options, **({} if METHODS[method].size is None else start))
+        sizes = METHODS[method].sizes(rows, cols)
+        bayesianize_(found[contestant], method, **options, **(sizes | start if sizes else {}))
         found[contestant].eval()
     return found
 

@@ -154,7 +154,7 @@ def _options(method: Method, rows: int, cols: int, members: int) -> dict[str, An
     found = {"inference": method.family, **method.options}
     if method.members > 1:
         found["ensemble_size"] = members
-    return found | ({} if method.size is None else {"inducing_rows": rows, "inducing_cols": cols, "init": "paper"})
+    return found | ({} if method.size is None else {**method.sizes(rows, cols), "init": "paper"})
 
 
 def count_recipe(recipe: Recipe, keep: float, network: Architecture, net: nn.Module | None = None) -> list[Counted]:

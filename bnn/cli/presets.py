@@ -13,7 +13,7 @@ from bnn.cli.console import print_json, print_table
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json
 
-LEGEND = "The weights of a layer are d_out x d_in, a bias is an input; U is M_out x M_in; K members or networks."
+LEGEND = "W of a layer is d_out x d_in, a bias is an input; U is M_out x M_in; r is a rank; K members or networks."
 
 
 def presets(

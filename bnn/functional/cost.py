@@ -117,6 +117,15 @@ def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:
     return min(ways, key=lambda way: cost(way, size, prices))
 
 
+def by_factors(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
+    """Whether outputs through two factors of each draw (rank m_in) cost less than their product and a dense layer."""
+    n, p, d_out, d_in, kw = size.inputs, size.rows, size.d_out, size.d_in, size.last_taps
+    thin = (prices.multiply if kw == 1 else prices.tap) * max(1.0, prices.wide / size.m_in)
+    through = thin * n * size.m_in * ((size.projected or p) * d_in / kw + p * kw * d_out)
+    dense = d_out * d_in * (prices.multiply * (size.m_in + n * p) + prices.weight)
+    return through < dense
+
+
 def by_row(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
     """Whether mean-field outputs cost less drawn for every row (two products, d_out normals) than drawn weights do."""
     multiplies = prices.multiply * size.d_in * size.d_out

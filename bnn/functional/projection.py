@@ -42,8 +42,7 @@ def project(W: Tensor, m_out: int, m_in: int, sigma: float, d_row: Tensor, d_col
         W: weights (d_out, d_in), the bias as the last column.
         d_row, d_col: the positive diagonals of D, (M_out,) and (M_in,).
     """
-    if not W.is_meta and not bool(torch.isfinite(W).all()):
-        raise ValueError(f"the weights to keep, {tuple(W.shape)} as a matrix, hold NaN or inf: repair them first")
+    check_finite(W)
     like = torch.empty((), dtype=torch.double, device=W.device)
     start = random_start(W.shape[0], W.shape[1], m_out, m_in, like=like)
     B, S, Q = truncated_svd(W, k := min(m_out, m_in, *W.shape))
@@ -52,6 +51,12 @@ def project(W: Tensor, m_out: int, m_in: int, sigma: float, d_row: Tensor, d_col
     row, col = factor(z_row, d_row.double()), factor(z_col, d_col.double())
     u = (torch.linalg.pinv(row.A.mT) @ (B * S) / sigma) @ (Q @ torch.linalg.pinv(col.A))
     return Projection(*(part.to(W.dtype) for part in (z_row, z_col, u)))
+
+
+def check_finite(W: Tensor) -> None:
+    """Raises ValueError for weights that hold NaN or inf."""
+    if not W.is_meta and not bool(torch.isfinite(W).all()):
+        raise ValueError(f"the weights to keep, {tuple(W.shape)} as a matrix, hold NaN or inf: repair them first")
 
 
 def truncated_svd(W: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -195,6 +195,10 @@ class BayesianLayer(Drawing):
         """Outputs (K, N p, d_out) of the rows as the plain layer would arrange them for `input`."""
         raise NotImplementedError
 
+    def to_rows(self, outputs: Tensor) -> Tensor:
+        """The inverse of `from_rows`: outputs (K, N, ...) as rows (K, N p, channels), of however many channels."""
+        raise NotImplementedError
+
     def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
         """|x|^2 of every row, (K, N p), the bias's input included: 1, or `one` (K, N) where inputs were divided."""
         raise NotImplementedError

@@ -137,7 +137,7 @@ def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
     def converted(name: str, trained: bool = True, **more: Any) -> dict[str, Any]:
         """A method, and the schedule that suits it after plain training, or from scratch."""
         method = METHODS[name]
-        sizes = {} if method.size is None else {"inducing_rows": M, "inducing_cols": M}
+        sizes = method.sizes(M, M)
         own = {"kl_weight": method.kl_weight, "lr": method.rate(inputs, trained), "samples": method.members}
         schedule = Schedule.of(plain.to_dict() | {"epochs": fine} | own | more)
         parts = {"method": {"inference": name, **sizes}, "schedule": schedule}

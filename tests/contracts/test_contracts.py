@@ -267,10 +267,20 @@ SPELLED_OUT: dict[str, dict[str, Any]] = {
         "init_sd": 1e-4,
         "nonlinearity_scale": 1.0,
     },
+    "singular": {
+        "rank": None,
+        "prior_sd": 1.0,
+        "init_sd": 1e-4,
+        "max_sd": None,
+        "sqrt_width_scaling": False,
+        "kernel": "paper",
+        "init": "weights",
+        "budget": None,
+    },
 }
 
 
-@pytest.mark.parametrize("inference", ["inducing", "inducingdeterministic", "ffg", "fcg"])
+@pytest.mark.parametrize("inference", ["inducing", "inducingdeterministic", "ffg", "fcg", "singular"])
 def test_defaults_spelled_out_change_nothing(inference: str) -> None:
     plain = nn.Conv2d(2, 5, 3)
     options = SPELLED_OUT["inducing" if inference.startswith("inducing") else inference]

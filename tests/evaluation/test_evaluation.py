@@ -420,6 +420,9 @@ def by_hand(layer: Any, family: Family) -> tuple[Tensor | None, float | None, Te
     if family.inference == "fcg":
         T = state["_scale_tril"].tril(-1) + F.softplus(state["_scale_diag"]).diag()
         return (T @ T.T).diagonal().sqrt(), None, None, None
+    if family.inference == "singular":
+        sds = torch.cat([F.softplus(state[name]).flatten() for name in ("_a_sd", "_b_sd")])
+        return sds.clamp(max=options.get("max_sd", math.inf)), options.get("max_sd"), None, None
     no_lamda = family.inference == "inducingdeterministic" or options.get("max_lamda") == 0
     cap = options.get("max_lamda")
     lamda = None if no_lamda else F.softplus(state["_lamda"]).clamp(max=cap or math.inf)

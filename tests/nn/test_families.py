@@ -67,17 +67,17 @@ DEFAULTS = {
     "inducingdeterministic": INDUCING_DEFAULTS,
     "ffg": GAUSSIAN_DEFAULTS | {"max_sd": None, "local_reparameterization": True, "sqrt_width_scaling": False},
     "fcg": GAUSSIAN_DEFAULTS,
+    "singular": {"rank": None, "prior_sd": 1, "init_sd": 1e-4, "max_sd": None, "sqrt_width_scaling": False},
 }
 
 
 @pytest.mark.parametrize("inference", list(DEFAULTS))
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
-    settled = {"inducing_rows": 1, "inducing_cols": 1} if inference.startswith("inducing") else {}
+    settled = {name: 1 for name in ("inducing_rows", "inducing_cols", "rank") if name in layer.options.names()}
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
     ours = {"init": "weights", "kernel": "paper", "sampling": "auto", "budget": None}
-    ours = ours if inference.startswith("inducing") else {}
-    ours = {"sampling": "auto"} if inference == "ffg" else ours
+    ours = {name: value for name, value in ours.items() if name in layer.options.names()}
     assert set(got) == set(DEFAULTS[inference]) | set(ours)
     for name, value in (DEFAULTS[inference] | ours | settled).items():
         assert got[name] == value, name

@@ -36,7 +36,7 @@ from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
 from bnn.nn.base import BayesianLayer, Weights
-from bnn.nn.families.inducing import InducingBase
+from bnn.nn.limited_rank import LimitedRank
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
@@ -197,7 +197,7 @@ def test_autocast(family: Family, case: LayerType) -> None:
     assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
 
 
-GAUSSIANS = [name for name in base.families() if not issubclass(base.pairing(name, nn.Linear), InducingBase)]
+GAUSSIANS = [name for name in base.families() if not issubclass(base.pairing(name, nn.Linear), LimitedRank)]
 
 
 # ---- weights to start from -------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ GAUSSIANS = [name for name in base.families() if not issubclass(base.pairing(nam
 
 @every_layer_type
 @pytest.mark.parametrize(
-    "inference", [f for f in base.families() if not issubclass(base.pairing(f, nn.Linear), InducingBase)]
+    "inference", [f for f in base.families() if not issubclass(base.pairing(f, nn.Linear), LimitedRank)]
 )
 def test_gaussians_keep_the_weights_bit_by_bit(inference: str, case: LayerType) -> None:
     plain = case.layer()
@@ -295,7 +295,7 @@ def test_init_from_deterministic_params_refuses_what_does_not_fit(family: Family
 @few_layer_types
 @every_family
 def test_reset_parameters_starts_anew_from_torchs_own_start(family: Family, case: LayerType) -> None:
-    layer = make(family, case, **({"inducing_rows": 6, "inducing_cols": 6} if "z_row" in family.tensors else {}))
+    layer = make(family, case, **family.of_rank(18))
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.fill_(float("nan"))  # also a diverged layer can be started anew
@@ -401,6 +401,8 @@ def test_repr_shows_family_size_and_prior_and_computes_nothing(family: Family, c
     assert "prior_sd=" in text
     if "z_row" in family.tensors:
         assert f"M={len(layer.z_row)}x{len(layer.z_col)}" in text
+    if family.inference == "singular":
+        assert f"rank={family.options['rank']}" in text
     if family.id == "diagonal-capped":
         assert f"prior_sd={2 / layer.d_in**0.5:.3g}" in text
         assert "max_lamda=0.03" in text

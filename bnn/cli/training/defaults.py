@@ -60,8 +60,8 @@ def options(
     """
     if method.size is None:
         return {"inference": method.family, **method.options}
-    asked = {name: size for name, size in (("inducing_rows", rows), ("inducing_cols", cols)) if size is not None}
-    usual = {"inference": method.family, "inducing_rows": method.size, "inducing_cols": method.size} | asked
+    asked = method.sizes(rows, cols)
+    usual = {"inference": method.family, **method.sizes(method.size, method.size)} | asked
     wide: dict[str, Any] = {}
     narrow: dict[str, Any] = {}
     for name, layer in net.named_modules():

@@ -85,7 +85,7 @@ OWN = (
     Flag("download", "Fetch a named set that is not there.", DATA, bool),
     Flag("hidden", "Widths of the hidden layers, as 64,64.", NETWORK),
     Flag("channels", "Channels of the convolutions, as 32,64.", NETWORK),
-    Flag("rows", "Rows of the inducing matrix of every layer.", NETWORK, int, least=1),
+    Flag("rows", "Rows of the inducing matrix of every layer, or its rank.", NETWORK, int, least=1),
     Flag("cols", "Its columns.", NETWORK, int, least=1),
     Flag("max_lamda", "Cap of lamda; 0: W is a point given U.", NETWORK, float),
     Flag("max_sd", "Cap of the sds of U, or of the weights.", NETWORK, float),

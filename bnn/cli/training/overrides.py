@@ -24,6 +24,7 @@ from bnn.train.recipe import Recipe
 from bnn.train.schedule import Schedule
 
 SIZES = {"rows": "inducing_rows", "cols": "inducing_cols", "max_lamda": "max_lamda"}  # flags of inducing methods
+RANK = "rank"  # what `--rows` is for a family that has a rank
 HANDLED = ("data", "net", "method", "pretrain", "weights", "members")  # fields of a recipe whose flags are not them
 EXAMPLE = "--set schedule.clip=1.0"
 SECTIONS = (
@@ -47,12 +48,13 @@ def with_method_flags(values: dict[str, Any], asked: Flags) -> dict[str, Any]:
     """The recipe with other inducing sizes, caps and members."""
     method = dict(values["method"])
     for name, value in asked.given(*SIZES).items():
-        method = with_option(method, SIZES[name], value, name)
+        ranks = name == "rows" and any(RANK in option_names(family) for family in _families(method))
+        method = with_option(method, RANK if ranks else SIZES[name], value, name)
     before = values["method"]
     if (asked.max_lamda or 0) > 0 and option_of(before, "init_lamda") == option_of(before, "max_lamda"):
         method["init_lamda"] = asked.max_lamda  # what starts at its cap still does
     if asked.max_sd is not None:
-        known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
+        known = "max_sd" if any("max_sd" in option_names(family) for family in _families(method)) else "max_sd_u"
         q = str(option_of(method, "q_inducing") or "diagonal")
         if known == "max_sd_u" and not q_class(q).takes_cap:
             raise Mistake(f"--max-sd caps the standard deviations of q(U), and q_inducing={q!r} has no such cap")

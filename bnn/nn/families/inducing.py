@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from bnn._engine.draw import Draw
 from bnn.functional.factors import factor_together, positive_together
 from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
-from bnn.functional.kernels import settled_kernel
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
 from bnn.nn.base import KL, Start, Weights
@@ -25,12 +24,11 @@ from bnn.nn.families.posterior import Posterior
 from bnn.nn.families.q.base import QInducing, relative_sd
 from bnn.nn.families.q.choice import q_class, q_from, record_of
 from bnn.nn.families.ways import DrawnInStages
+from bnn.nn.limited_rank import FROM_WEIGHTS, prior_sd
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
 
-FROM_WEIGHTS = "weights"  # a prior sd that is taken from the weights at hand
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
-HALF = 0.5  # the budget where nobody gives one, nor sizes
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,8 @@ class InducingBase(DrawnInStages):
 
     options_type = InducingOptions
     prunable = ("z_row", "z_col")
+    size_names = ("inducing_rows", "inducing_cols")
+    smallest = "a U of 1 x 1"
 
     options: InducingOptions
     caching_mode = False  # old code sets it; factors are cached and refreshed by themselves
@@ -99,47 +99,8 @@ class InducingBase(DrawnInStages):
         raise NotImplementedError
 
     @classmethod
-    def kernel_of(cls, weights: Weights, options: InducingOptions) -> str:
-        """The arrangement that `kernel` means for these weights."""
-        return settled_kernel(options.kernel, weights.weight.shape) if cls.splits else "paper"
-
-    @classmethod
-    def arranged(cls, weights: Weights, options: InducingOptions) -> Tensor:
-        """The weights of a plain layer as the matrix W that `kernel` asks for."""
-        return cls.to_split(weights) if cls.kernel_of(weights, options) == "split" else cls.to_matrix(weights)
-
-    @classmethod
-    def settled(cls, options: InducingOptions, weights: Weights) -> InducingOptions:
-        options = replace(options, kernel=cls.kernel_of(weights, options))
-        if options.prior_sd == FROM_WEIGHTS:
-            W = cls.to_matrix(weights)
-            options = replace(options, prior_sd=_rms(W) or W.shape[1] ** -0.5, sqrt_width_scaling=False)
-        rows, cols = given_sizes(options) or cls._sizes_of_one(weights, options)
-        return replace(options, inducing_rows=rows, inducing_cols=cols, budget=None)
-
-    @classmethod
-    def _sizes_of_one(cls, weights: Weights, options: InducingOptions) -> tuple[int, int]:
-        """The largest sizes of a layer by itself within its budget; at least 1 where nobody gave one."""
-        budget = HALF if options.budget is None else options.budget
-        plain = sum(part.numel() for part in weights if part is not None)
-        limit = budget if isinstance(budget, int) else budget * plain
-        m, shape = 1, cls.arranged(weights, options).shape
-        while m < min(shape) and cls.cost(shape, options, m + 1, m + 1) <= limit:
-            m += 1
-        least = cls.cost(shape, options, 1, 1)
-        if least > limit and options.budget is not None:
-            raise ValueError(f"budget={budget!r} of {plain} parameters: a U of 1 x 1 takes {least}, the least possible")
-        return m, m
-
-    @classmethod
-    def parameters_for(cls, weights: Weights, options: InducingOptions, m_out: int, m_in: int) -> int:
-        """How many parameters a layer takes with an inducing matrix of M_out x M_in."""
-        return cls.cost(cls.arranged(weights, options).shape, options, m_out, m_in)
-
-    @classmethod
-    def cost(cls, shape: Sequence[int], options: InducingOptions, m_out: int, m_in: int) -> int:
-        """The same, by the shape of W."""
-        rows, columns = shape
+    def cost(cls, shape: Sequence[int], options: InducingOptions, *sizes: int) -> int:
+        (rows, columns), (m_out, m_in) = shape, sizes
         of_q = q_from(options.q_inducing, options).parameters(m_out, m_in)
         lamda = options.learn_lamda and cls.has_lamda(options)
         return m_out * (rows + 1) + m_in * (columns + 1) + of_q + lamda
@@ -147,7 +108,7 @@ class InducingBase(DrawnInStages):
     @classmethod
     def start(cls, weights: Weights, options: InducingOptions, matrix: Tensor | None = None) -> Start:
         W = cls.arranged(weights, options) if matrix is None else matrix.to(weights.weight)  # another one to keep
-        m_out, m_in = _settled_sizes(options)
+        m_out, m_in = cls.settled_sizes(options)
         refuse_covariance(cls.covariance_size(weights, options), W, cls.family)
         d_row, d_col = (
             torch.full((m,), INIT_D, dtype=at_least_float32(W).dtype, device=W.device) for m in (m_out, m_in)
@@ -172,7 +133,7 @@ class InducingBase(DrawnInStages):
 
     @classmethod
     def covariance_size(cls, weights: Weights, options: InducingOptions) -> int:
-        m_out, m_in = _settled_sizes(options)
+        m_out, m_in = cls.settled_sizes(options)
         return q_from(options.q_inducing, options).covariance_size(m_out, m_in)
 
     @property
@@ -190,10 +151,6 @@ class InducingBase(DrawnInStages):
         return self.q.sds(self), self.q.max_sd
 
     # ---- the mathematics, on this layer's parameters -----------------------------------------------------------------
-
-    def prior_sd(self) -> float:
-        """The prior standard deviation sigma of the weights."""
-        return prior_sd(self.options, self.d_in)
 
     def lamda(self) -> Tensor | None:
         """lamda, or None where W is a point given U."""
@@ -321,27 +278,3 @@ def posteriors_together(network: nn.Module) -> dict[nn.Module, Posterior]:
         return {}
     pairs = zip(layers, factors, strict=True)
     return {layer: Posterior(row, col, lamdas.get(layer), spreads[layer]) for layer, (row, col) in pairs}
-
-
-def given_sizes(options: InducingOptions) -> tuple[int, int] | None:
-    """(M_out, M_in) if one of them is given, for both: more on one side would not raise the rank of the mean."""
-    rows, cols = options.inducing_rows or options.inducing_cols, options.inducing_cols or options.inducing_rows
-    return None if rows is None or cols is None else (rows, cols)
-
-
-def prior_sd(options: InducingOptions, d_in: int) -> float:
-    """sigma: `prior_sd`, over sqrt(d_in) with `sqrt_width_scaling`."""
-    return options.prior_sd / (math.sqrt(d_in) if options.sqrt_width_scaling else 1.0)
-
-
-def _settled_sizes(options: InducingOptions) -> tuple[int, int]:
-    """(M_out, M_in) of options that are settled."""
-    rows, cols = options.inducing_rows, options.inducing_cols
-    if rows is None or cols is None:
-        raise ValueError("the sizes of U are open: settle the options first, with `settled`")
-    return rows, cols
-
-
-def _rms(W: Tensor) -> float:
-    """The root mean square; 1 for a tensor without data."""
-    return 1.0 if W.is_meta else float(W.double().square().mean().sqrt())

@@ -33,8 +33,9 @@ from bnn.functional.linalg import (
     squared_norm,
     without_autocast,
 )
-from bnn.nn.base import BayesianLayer, Rows, Weights
+from bnn.nn.base import Rows, Weights
 from bnn.nn.families.posterior import Posterior
+from bnn.nn.limited_rank import LimitedRank
 
 COLUMN_BYTES = 2**23  # that C of all draws of a call may take, per layer, to be drawn at once
 UNIT_BYTES = 2**22  # of noise that is made at a time: of a unit of inputs, for eight draws
@@ -46,20 +47,16 @@ WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
 
 
-class DrawnInStages(BayesianLayer):
+class DrawnInStages(LimitedRank):
     """A layer that is drawn in two stages; a family says what its posterior is and what u."""
 
-    options: Any  # with `sampling` and `kernel`
+    options: Any  # with `sampling`, too
     z_row: Tensor  # (M_out, rows of W)
     z_col: Tensor  # (M_in, columns of W)
 
     @abstractmethod
     def posterior(self, draw: Draw | None = None) -> Posterior:
         """What follows from the parameters."""
-
-    @abstractmethod
-    def prior_sd(self) -> float:
-        """sigma."""
 
     @abstractmethod
     def noisy(self, draw: Draw) -> bool:
@@ -72,12 +69,6 @@ class DrawnInStages(BayesianLayer):
     @abstractmethod
     def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         """The whitened u of every draw, (K, M_out, M_in), from its noise (K, ...)."""
-
-    @property
-    def split(self) -> bool:
-        """Whether W is the split matrix, (d_out kw) x (d_in / kw), of `bnn.functional.kernels`."""
-        kernel: str = self.options.kernel
-        return kernel == "split"
 
     # ---- the stages --------------------------------------------------------------------------------------------------
 

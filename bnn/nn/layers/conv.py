@@ -135,6 +135,10 @@ class Convolution(SplitKernel):
         output = each.mT.unflatten(-1, rows.space)  # the channels are last in memory
         return output if channels_last(input.flatten(0, 1)) else output.contiguous()
 
+    def to_rows(self, outputs: Tensor) -> Tensor:
+        rows = outputs.flatten(3).mT  # (K, N, p, channels)
+        return rows.reshape(len(rows), rows.shape[1] * rows.shape[2], rows.shape[3])
+
     def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
         ones = input.new_ones(1, 1, *self.kernel_size)
         total = self.run(input.flatten(0, 1).square().sum(1, keepdim=True), ones, None).flatten(1)

@@ -46,11 +46,13 @@ class Linear(OutputFirst, nn.Linear):
         return Rows(batched=True, number=number, gram=number**2 * self.d_in)
 
     def project(self, input: Tensor, A: Weights) -> Tensor:
-        T = F.linear(input, *A)
-        return T if T.ndim == 3 else T.flatten(1, -2)
+        return self.to_rows(F.linear(input, *A))
 
     def from_rows(self, outputs: Tensor, rows: Rows, input: Tensor) -> Tensor:
         return outputs if input.ndim == 3 else outputs.reshape(len(outputs), *input.shape[1:-1], outputs.shape[-1])
+
+    def to_rows(self, outputs: Tensor) -> Tensor:
+        return outputs if outputs.ndim == 3 else outputs.flatten(1, -2)
 
     def squares(self, input: Tensor, one: Tensor | float = 1.0) -> Tensor:
         squares = squared_norm(input)
