@@ -70,6 +70,15 @@ FAMILIES = [
     Family("lamda-0", "inducing", SIZES | {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
     Family("map", "inducing", SIZES | {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
     Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("matrixnormal", "matrixnormal", {}, {"mean", "_row_sd", "_col_sd"}),
+    Family(
+        "matrixnormal-full",
+        "matrixnormal",
+        {"covariance": "full", "prior_weight_sd": "neal"},
+        {"mean", "_row_scale_tril", "_col_scale_tril"},
+    ),
+    Family("ktied", "ktied", {}, {"mean", "_row_sd", "_col_sd"}),
+    Family("ktied-dense", "ktied", {"rank": 3, "local_reparameterization": False}, {"mean", "_row_sd", "_col_sd"}),
 ]
 MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
 
@@ -183,9 +192,12 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             continue
         tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
         for name, tensor in tensors.items():
-            if name in layer.scales:
+            if name in ("_row_sd", "_col_sd"):  # sds are a product of both
+                rank = 1 if tensor.ndim == 1 else layer.options.rank
+                tensor.fill_(softplus_inverse((sd / rank) ** 0.5))
+            elif name in layer.scales:
                 tensor.fill_(softplus_inverse(sd))
-            elif name.endswith("scale_tril") and name.startswith("_inducing"):
+            elif name.endswith("scale_tril") and name != "_scale_tril":
                 factors = 2 if "row" in name or "col" in name else 1
                 n = int((math.isqrt(8 * tensor.numel() + 1) - 1) // 2)
                 tensor.zero_()

@@ -1,0 +1,76 @@
+"""k-tied FFG-W: every weight has a mean of its own, the standard deviations are a positive matrix of rank k.
+
+Storage d_in d_out + k (d_in + d_out), time O(N K d_in d_out). Swiatkowski, Roth, Veeling, Tran, Dillon, Snoek, Mandt,
+Salimans, Jenatton and Nowozin 2020, *The k-tied normal distribution*: trained mean-field sds have low rank, and sds
+that are tied train faster. Choose it for mean-field uncertainty at hardly more parameters than the network's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnn._common.checks import check_size
+from bnn.functional.linalg import inverse_softplus, positive, without_autocast
+from bnn.nn.base import Start, Weights
+from bnn.nn.families.gaussian_weights import GaussianOptions
+from bnn.nn.families.mean_field import MeanField
+
+
+@dataclass(frozen=True)
+class KTiedOptions(GaussianOptions):
+    """Options of `ktied`."""
+
+    rank: int = 2  # k; the reference finds 2 or 3 enough
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("rank", self.rank)
+
+
+class KTied(MeanField):
+    """q(W) = prod N(mean_ij, sd_ij^2) with sd = A B (d_out, d_in), A (d_out, k) and B (k, d_in) positive.
+
+    The bias is the last column of W. At k = min(d_out, d_in) it can be any matrix: sd = sd I, or I sd.
+    """
+
+    family = "ktied"
+    options_type = KTiedOptions
+    scales = ("_row_sd", "_col_sd")
+
+    options: KTiedOptions
+    mean: Tensor  # (d_out, d_in)
+    _row_sd: Tensor  # (d_out, k), through softplus
+    _col_sd: Tensor  # (k, d_in), through softplus
+
+    @classmethod
+    def start(cls, weights: Weights, options: KTiedOptions) -> Start:
+        W = cls.to_matrix(weights).clone()
+        d_out, d_in = W.shape
+        row, col = start_factors(d_out, d_in, options.rank, options.init_sd)
+        raw = {"_row_sd": inverse_softplus(row).to(W), "_col_sd": inverse_softplus(col).to(W)}
+        return Start(trained={"mean": W, **raw}, fixed={}, objects={})
+
+    def sds(self) -> Weights:
+        with without_autocast(self._row_sd):
+            return self.from_matrix(positive(self._row_sd) @ positive(self._col_sd))
+
+    def mean_weights(self) -> Weights:
+        return self.from_matrix(self.mean)
+
+    def summary(self) -> str:
+        return f"family=ktied, rank={self.options.rank}, prior_sd={self.prior_sds()[0]:.3g}"
+
+
+def start_factors(d_out: int, d_in: int, rank: int, sd: float) -> tuple[Tensor, Tensor]:
+    """Positive A (d_out, k) and B (k, d_in) with A B = sd everywhere, in float64 on the CPU.
+
+    Row i of A leans towards component i mod k: components that start alike would have the same gradients, and so stay
+    alike, of rank 1.
+    """
+    lean = 1.0 + (torch.arange(d_out, device="cpu")[:, None] % rank == torch.arange(rank, device="cpu")).double()
+    lean = lean / lean.sum(1, keepdim=True)
+    return math.sqrt(sd) * lean, torch.full((rank, d_in), math.sqrt(sd), dtype=torch.double, device="cpu")
