@@ -249,8 +249,11 @@ def test_the_readme_shows_the_two_commands_first() -> None:
 
 
 def test_the_readme_has_the_table_of_methods() -> None:
-    rows = [f"| `{one.name}` | {one.about} | `{one.formula}` | {one.when} |" for one in METHODS.values()]
-    head = ["| method | what it is | parameters of a layer | when to choose it |", "|---|---|---|---|"]
+    rows = [
+        f"| `{one.name}` | {one.about} | `{one.formula}` | `{one.multiplies}` | {one.when} |"
+        for one in METHODS.values()
+    ]
+    head = ["| method | what it is | parameters of a layer | multiplies | when to choose it |", "|---|---|---|---|---|"]
     table = "\n".join([*head, *rows])
     page = (ROOT / "README.md").read_text()
     assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"

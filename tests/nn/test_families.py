@@ -62,11 +62,11 @@ GAUSSIAN_DEFAULTS = {
     "init_sd": 1e-4,
     "nonlinearity_scale": 1,
 }
-LOCAL_DEFAULTS = {"local_reparameterization": True, "sqrt_width_scaling": False}
+LOCAL_DEFAULTS = {"max_sd": None, "local_reparameterization": True, "sqrt_width_scaling": False}
 DEFAULTS = {
     "inducing": INDUCING_DEFAULTS,
     "inducingdeterministic": INDUCING_DEFAULTS,
-    "ffg": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS | {"max_sd": None},
+    "ffg": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS,
     "fcg": GAUSSIAN_DEFAULTS,
     "matrixnormal": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS | {"covariance": "diagonal"},
     "ktied": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS | {"rank": 2},
@@ -457,7 +457,7 @@ BAD_FFG: list[tuple[str, Any]] = [("max_sd", 0), ("local_reparameterization", No
     ("inference", "option", "value"),
     [("inducing", *bad) for bad in BAD_INDUCING]
     + [(family, *bad) for family in ("ffg", "fcg", "matrixnormal", "ktied") for bad in BAD_GAUSSIAN]
-    + [("ffg", *bad) for bad in BAD_FFG]
+    + [(family, *bad) for family in ("ffg", "matrixnormal", "ktied") for bad in BAD_FFG]
     + [("matrixnormal", "covariance", "low-rank"), ("ktied", "rank", 0), ("ktied", "sampling", "exact")],
 )
 def test_bad_values_are_named(inference: str, option: str, value: Any) -> None:

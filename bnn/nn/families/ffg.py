@@ -1,18 +1,16 @@
 """FFG-W: every weight has its own mean and standard deviation (mean-field variational inference).
 
 Storage 2 d_in d_out, time O(N K d_in d_out). Graves 2011; Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, *Weight
-uncertainty in neural networks*. Choose it as the classical baseline, where twice the parameters do.
+uncertainty in neural networks*. Choose it as the classical baseline.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bnn._common.checks import check_positive
 from bnn.functional.linalg import inverse_softplus, positive
 from bnn.nn.base import Start, Weights
 from bnn.nn.families.gaussian_weights import GaussianOptions
@@ -22,12 +20,6 @@ from bnn.nn.families.mean_field import MeanField
 @dataclass(frozen=True)
 class FFGOptions(GaussianOptions):
     """Options of `ffg`."""
-
-    max_sd: float | None = None  # the paper caps it at 0.1 against underfitting
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("max_sd", self.max_sd, none=True)
 
 
 class FFG(MeanField):
@@ -46,8 +38,7 @@ class FFG(MeanField):
 
     @classmethod
     def start(cls, weights: Weights, options: FFGOptions) -> Start:
-        sd = min(options.init_sd, options.max_sd or math.inf)
-        raw = inverse_softplus(torch.tensor(sd, dtype=torch.double)).item()
+        raw = inverse_softplus(torch.tensor(options.start_sd(), dtype=torch.double)).item()
         tensors = {"weight_mean": weights.weight.clone(), "_weight_sd": torch.full_like(weights.weight, raw)}
         if weights.bias is not None:
             tensors |= {"bias_mean": weights.bias.clone(), "_bias_sd": torch.full_like(weights.bias, raw)}
@@ -57,12 +48,8 @@ class FFG(MeanField):
         cap = self.options.max_sd
         return Weights(positive(self._weight_sd, cap), positive(self._bias_sd, cap) if self.has_bias else None)
 
-    def sds_and_cap(self) -> tuple[Tensor, float | None]:
-        return super().sds_and_cap()[0], self.options.max_sd
-
     def mean_weights(self) -> Weights:
         return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
 
     def summary(self) -> str:
-        cap = "" if self.options.max_sd is None else f", max_sd={self.options.max_sd:g}"
-        return f"family=ffg, prior_sd={self.prior_sds()[0]:.3g}{cap}"
+        return f"family=ffg, {self.about_sds()}"

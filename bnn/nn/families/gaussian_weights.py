@@ -22,6 +22,7 @@ class GaussianOptions(Options):
     prior_weight_sd: WeightSd = 1.0  # "neal": 1 / sqrt(fan-in without the bias)
     prior_bias_sd: float = 1.0
     init_sd: float = 1e-4  # nearly deterministic: training first finds the mean, as in the paper
+    max_sd: float | None = None  # the paper caps it at 0.1 against underfitting
     local_reparameterization: bool = True  # draws outputs instead of weights: less variance in the gradients
     nonlinearity_scale: float = 1.0  # multiplies the prior sd of the weights
     sqrt_width_scaling: bool = False  # divides the prior sds by sqrt(d_in), the bias counted
@@ -34,6 +35,7 @@ class GaussianOptions(Options):
         check_weight_sd("prior_weight_sd", self.prior_weight_sd)
         check_positive("prior_bias_sd", self.prior_bias_sd)
         check_positive("init_sd", self.init_sd)
+        check_positive("max_sd", self.max_sd, none=True)
         check_bool("local_reparameterization", self.local_reparameterization)
         check_positive("nonlinearity_scale", self.nonlinearity_scale)
         check_bool("sqrt_width_scaling", self.sqrt_width_scaling)
@@ -42,6 +44,10 @@ class GaussianOptions(Options):
     def check_prior_mean(self) -> None:
         """Raises unless it is a finite number."""
         check_number("prior_mean", self.prior_mean)
+
+    def start_sd(self) -> float:
+        """The sd of every weight at the start."""
+        return min(self.init_sd, self.max_sd or math.inf)
 
 
 class GaussianWeights(BayesianLayer):
@@ -65,6 +71,11 @@ class GaussianWeights(BayesianLayer):
         weight_sd = neal(options.prior_weight_sd, d_in - self.has_bias) * options.nonlinearity_scale
         width = math.sqrt(d_in) if options.sqrt_width_scaling else 1.0
         return weight_sd / width, options.prior_bias_sd / width
+
+    def about_sds(self) -> str:
+        """The prior sd of the weights, and the cap on theirs, for `summary`."""
+        cap = "" if self.options.max_sd is None else f", max_sd={self.options.max_sd:g}"
+        return f"prior_sd={self.prior_sds()[0]:.3g}{cap}"
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         if not self._by_rows(input, draw):

@@ -30,11 +30,16 @@ class KTiedOptions(GaussianOptions):
         super().__post_init__()
         check_size("rank", self.rank)
 
+    def factor_cap(self) -> float:
+        """The cap on the entries of A and B."""
+        return math.inf if self.max_sd is None else math.sqrt(self.max_sd / self.rank)
+
 
 class KTied(MeanField):
     """q(W) = prod N(mean_ij, sd_ij^2) with sd = A B (d_out, d_in), A (d_out, k) and B (k, d_in) positive.
 
-    The bias is the last column of W. At k = min(d_out, d_in) it can be any matrix: sd = sd I, or I sd.
+    The bias is the last column of W. At k = min(d_out, d_in) it can be any matrix: sd = sd I, or I sd. A cap on the sds
+    is one of sqrt(max_sd / k) on the entries of A and B.
     """
 
     family = "ktied"
@@ -50,27 +55,29 @@ class KTied(MeanField):
     def start(cls, weights: Weights, options: KTiedOptions) -> Start:
         W = cls.to_matrix(weights).clone()
         d_out, d_in = W.shape
-        row, col = start_factors(d_out, d_in, options.rank, options.init_sd)
+        row, col = start_factors(d_out, d_in, options.rank, options.start_sd(), options.factor_cap())
         raw = {"_row_sd": inverse_softplus(row).to(W), "_col_sd": inverse_softplus(col).to(W)}
         return Start(trained={"mean": W, **raw}, fixed={}, objects={})
 
     def sds(self) -> Weights:
+        cap = self.options.factor_cap()
         with without_autocast(self._row_sd):
-            return self.from_matrix(positive(self._row_sd) @ positive(self._col_sd))
+            return self.from_matrix(positive(self._row_sd, cap) @ positive(self._col_sd, cap))
 
     def mean_weights(self) -> Weights:
         return self.from_matrix(self.mean)
 
     def summary(self) -> str:
-        return f"family=ktied, rank={self.options.rank}, prior_sd={self.prior_sds()[0]:.3g}"
+        return f"family=ktied, rank={self.options.rank}, {self.about_sds()}"
 
 
-def start_factors(d_out: int, d_in: int, rank: int, sd: float) -> tuple[Tensor, Tensor]:
-    """Positive A (d_out, k) and B (k, d_in) with A B = sd everywhere, in float64 on the CPU.
+def start_factors(d_out: int, d_in: int, rank: int, sd: float, cap: float) -> tuple[Tensor, Tensor]:
+    """Positive A (d_out, k) and B (k, d_in) with A B = sd everywhere, less where an entry would be above `cap`.
 
     Row i of A leans towards component i mod k: components that start alike would have the same gradients, and so stay
-    alike, of rank 1.
+    alike, of rank 1. In float64 on the CPU.
     """
     lean = 1.0 + (torch.arange(d_out, device="cpu")[:, None] % rank == torch.arange(rank, device="cpu")).double()
-    lean = lean / lean.sum(1, keepdim=True)
-    return math.sqrt(sd) * lean, torch.full((rank, d_in), math.sqrt(sd), dtype=torch.double, device="cpu")
+    row = math.sqrt(sd * rank) * lean / lean.sum(1, keepdim=True)
+    col = torch.full((rank, d_in), math.sqrt(sd / rank), dtype=torch.double, device="cpu")
+    return row.clamp(max=cap), col.clamp(max=cap)

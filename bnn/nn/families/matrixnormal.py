@@ -8,6 +8,7 @@ Choose "diagonal" where memory is short, "full" for correlations between the wei
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +46,8 @@ class MatrixNormalOptions(GaussianOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("covariance", self.covariance, COVARIANCES)
+        if self.covariance == "full" and self.max_sd is not None:
+            raise ValueError(f"max_sd caps a 'diagonal' covariance only; got max_sd={self.max_sd!r} beside 'full'")
 
 
 class MatrixNormal(GaussianWeights):
@@ -71,7 +74,7 @@ class MatrixNormal(GaussianWeights):
     def start(cls, weights: Weights, options: MatrixNormalOptions) -> Start:
         refuse_covariance(cls.covariance_size(weights, options), weights.weight, cls.family)
         W = cls.to_matrix(weights).clone()
-        raw = inverse_softplus(torch.tensor(options.init_sd, dtype=torch.double).sqrt()).item()  # each side's share
+        raw = inverse_softplus(torch.tensor(options.start_sd(), dtype=torch.double).sqrt()).item()  # of both sides
         tensors = {"mean": W}
         for name, n in zip(_names(options.covariance), W.shape, strict=True):
             entries = n if options.covariance == "diagonal" else n * (n + 1) // 2
@@ -101,7 +104,8 @@ class MatrixNormal(GaussianWeights):
     def row_and_col(self) -> tuple[Tensor, Tensor]:
         """T_r (d_out, d_out) and T_c (d_in, d_in), or their diagonals where the covariances are diagonal."""
         if self.options.covariance == "diagonal":
-            return positive(self._row_sd), positive(self._col_sd)
+            cap = None if self.options.max_sd is None else math.sqrt(self.options.max_sd)
+            return positive(self._row_sd, cap), positive(self._col_sd, cap)
         row, col = (unpack_tril(getattr(self, name), n, triangle_unit(n)) for name, n in self._sides())
         return row, col
 
@@ -110,8 +114,9 @@ class MatrixNormal(GaussianWeights):
         row, col = self.row_and_col()
         return row, self.fast_order(col) if col.ndim == 1 else self.fast_order(col.mT).mT
 
-    def sds_and_cap(self) -> tuple[Tensor, None]:
-        return matrix_normal.standard_deviations(*(one.double() for one in self.row_and_col())), None
+    def sds_and_cap(self) -> tuple[Tensor, float | None]:
+        row, col = (scale.double() for scale in self.row_and_col())
+        return matrix_normal.standard_deviations(row, col), self.options.max_sd
 
     def mean_weights(self) -> Weights:
         return self.from_matrix(self.mean)
@@ -176,7 +181,7 @@ class MatrixNormal(GaussianWeights):
         return KL(u=kl, lamda=torch.zeros_like(kl))
 
     def summary(self) -> str:
-        return f"family=matrixnormal, covariance={self.options.covariance}, prior_sd={self.prior_sds()[0]:.3g}"
+        return f"family=matrixnormal, covariance={self.options.covariance}, {self.about_sds()}"
 
 
 def _names(covariance: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class MeanField(GaussianWeights):
         return self.sds().bias
 
     def sds_and_cap(self) -> tuple[Tensor, float | None]:
-        return torch.cat([part.flatten() for part in self.sds() if part is not None]), None
+        return torch.cat([part.flatten() for part in self.sds() if part is not None]), self.options.max_sd
 
     def extra_multiplies(self) -> tuple[int, int]:
         return self.d_in * self.d_out, 0  # the products with the variances
