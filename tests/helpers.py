@@ -70,6 +70,14 @@ FAMILIES = [
     Family("lamda-0", "inducing", SIZES | {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
     Family("map", "inducing", SIZES | {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
     Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family(
+        "ffg-centred",
+        "ffg",
+        {"prior_mean": "weights", "prior_weight_sd": 0.1},
+        _FFG | {"_prior_mean"},
+        frozenset({"_prior_mean", "_prior_bias_mean"}),
+        _BIAS | {"_prior_bias_mean"},
+    ),
     Family("matrixnormal", "matrixnormal", {}, {"mean", "_row_sd", "_col_sd"}),
     Family(
         "matrixnormal-full",

@@ -7,11 +7,13 @@ uncertainty in neural networks*. Choose it as the classical baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from bnn.functional.linalg import inverse_softplus, positive
+from bnn._common.checks import check_choice, check_number
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
 from bnn.nn.base import Start, Weights
 from bnn.nn.families.gaussian_weights import GaussianOptions
 from bnn.nn.families.mean_field import MeanField
@@ -20,6 +22,15 @@ from bnn.nn.families.mean_field import MeanField
 @dataclass(frozen=True)
 class FFGOptions(GaussianOptions):
     """Options of `ffg`."""
+
+    prior_mean: float | Literal["weights"] = 0.0  # "weights": the weights at hand, each its own
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.prior_mean, str):
+            check_choice("prior_mean", self.prior_mean, ["weights"])
+        else:
+            check_number("prior_mean", self.prior_mean)
 
 
 class FFG(MeanField):
@@ -35,6 +46,8 @@ class FFG(MeanField):
     _weight_sd: Tensor
     bias_mean: Tensor
     _bias_sd: Tensor
+    _prior_mean: Tensor  # with prior_mean="weights" only
+    _prior_bias_mean: Tensor
 
     @classmethod
     def start(cls, weights: Weights, options: FFGOptions) -> Start:
@@ -42,7 +55,7 @@ class FFG(MeanField):
         tensors = {"weight_mean": weights.weight.clone(), "_weight_sd": torch.full_like(weights.weight, raw)}
         if weights.bias is not None:
             tensors |= {"bias_mean": weights.bias.clone(), "_bias_sd": torch.full_like(weights.bias, raw)}
-        return Start(trained=tensors, fixed={}, objects={})
+        return Start(trained=tensors, fixed=_prior(weights) if options.prior_mean == "weights" else {}, objects={})
 
     def sds(self) -> Weights:
         cap = self.options.max_sd
@@ -51,5 +64,18 @@ class FFG(MeanField):
     def mean_weights(self) -> Weights:
         return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
 
+    def prior_means(self) -> tuple[float | Tensor, float | Tensor]:
+        given = self.options.prior_mean
+        if not isinstance(given, str):
+            return given, given
+        return at_least_float32(self._prior_mean), at_least_float32(self._prior_bias_mean) if self.has_bias else 0.0
+
     def summary(self) -> str:
-        return f"family=ffg, {self.about_sds()}"
+        around = ", prior_mean=weights" if self.options.prior_mean == "weights" else ""
+        return f"family=ffg, {self.about_sds()}{around}"
+
+
+def _prior(weights: Weights) -> dict[str, Tensor]:
+    """A prior around the weights at hand: where they are kept."""
+    bias = {} if weights.bias is None else {"_prior_bias_mean": weights.bias.clone()}
+    return {"_prior_mean": weights.weight.clone(), **bias}

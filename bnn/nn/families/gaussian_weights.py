@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bnn._common.checks import check_bool, check_choice, check_number, check_positive
+from bnn._common.checks import check_bool, check_choice, check_positive
 from bnn._engine.draw import Draw
 from bnn.functional.cost import Size, by_row
 from bnn.nn.base import BayesianLayer, Weights
@@ -18,7 +18,6 @@ from bnn.nn.options import Options, WeightSd, check_weight_sd, neal
 class GaussianOptions(Options):
     """Prior, start and draws of a Gaussian over the weights."""
 
-    prior_mean: float = 0.0
     prior_weight_sd: WeightSd = 1.0  # "neal": 1 / sqrt(fan-in without the bias)
     prior_bias_sd: float = 1.0
     init_sd: float = 1e-4  # nearly deterministic: training first finds the mean, as in the paper
@@ -31,7 +30,6 @@ class GaussianOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        self.check_prior_mean()
         check_weight_sd("prior_weight_sd", self.prior_weight_sd)
         check_positive("prior_bias_sd", self.prior_bias_sd)
         check_positive("init_sd", self.init_sd)
@@ -40,10 +38,6 @@ class GaussianOptions(Options):
         check_positive("nonlinearity_scale", self.nonlinearity_scale)
         check_bool("sqrt_width_scaling", self.sqrt_width_scaling)
         check_choice("sampling", self.sampling, ["auto", "weight", "local"])
-
-    def check_prior_mean(self) -> None:
-        """Raises unless it is a finite number."""
-        check_number("prior_mean", self.prior_mean)
 
     def start_sd(self) -> float:
         """The sd of every weight at the start."""

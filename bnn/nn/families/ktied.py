@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnn._common.checks import check_size
+from bnn._common.checks import check_number, check_size
 from bnn.functional.linalg import inverse_softplus, positive, without_autocast
 from bnn.nn.base import Start, Weights
 from bnn.nn.families.gaussian_weights import GaussianOptions
@@ -24,10 +24,12 @@ from bnn.nn.families.mean_field import MeanField
 class KTiedOptions(GaussianOptions):
     """Options of `ktied`."""
 
+    prior_mean: float = 0.0
     rank: int = 2  # k; the reference finds 2 or 3 enough
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number("prior_mean", self.prior_mean)
         check_size("rank", self.rank)
 
     def factor_cap(self) -> float:
@@ -63,6 +65,9 @@ class KTied(MeanField):
         cap = self.options.factor_cap()
         with without_autocast(self._row_sd):
             return self.from_matrix(positive(self._row_sd, cap) @ positive(self._col_sd, cap))
+
+    def prior_means(self) -> tuple[float, float]:
+        return self.options.prior_mean, self.options.prior_mean
 
     def mean_weights(self) -> Weights:
         return self.from_matrix(self.mean)

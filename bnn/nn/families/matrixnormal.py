@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnn._common.checks import check_choice
+from bnn._common.checks import check_choice, check_number
 from bnn._engine.draw import Draw
 from bnn.functional import matrix_normal
 from bnn.functional.linalg import (
@@ -41,10 +41,12 @@ COVARIANCES = ["diagonal", "full"]
 class MatrixNormalOptions(GaussianOptions):
     """Options of `matrixnormal`."""
 
+    prior_mean: float = 0.0
     covariance: str = "diagonal"  # of rows and columns; "full": two triangles
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number("prior_mean", self.prior_mean)
         check_choice("covariance", self.covariance, COVARIANCES)
         if self.covariance == "full" and self.max_sd is not None:
             raise ValueError(f"max_sd caps a 'diagonal' covariance only; got max_sd={self.max_sd!r} beside 'full'")

@@ -21,7 +21,7 @@ class MeanField(GaussianWeights):
 
     def prior_means(self) -> tuple[float | Tensor, float | Tensor]:
         """The prior means of weight and bias."""
-        return self.options.prior_mean, self.options.prior_mean
+        raise NotImplementedError
 
     @property
     def weight_sd(self) -> Tensor:
