@@ -32,6 +32,8 @@ from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.families.ktied import KTiedOptions
+from bnn.nn.families.matrixnormal import MatrixNormalOptions
 from bnn.nn.families.q.base import CLASSES
 from bnn.nn.families.q.choice import names as q_names
 
@@ -278,7 +280,12 @@ def test_the_page_of_the_command_line_lists_every_method_and_command() -> None:
 def test_the_options_page_lists_every_option_with_its_default() -> None:
     page = (ROOT / "docs" / "options.md").read_text()
     sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
-    for title, options in (("`inducing`, `inducingdeterministic`", InducingOptions), ("`ffg`", FFGOptions)):
+    for title, options in (
+        ("`inducing`, `inducingdeterministic`", InducingOptions),
+        ("`ffg`", FFGOptions),
+        ("`matrixnormal`", MatrixNormalOptions),
+        ("`ktied`", KTiedOptions),
+    ):
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))
         defaults = {field.name: field.default for field in dataclasses.fields(options)}
         assert {name: ast.literal_eval(value.strip()) for name, value in rows.items()} == defaults

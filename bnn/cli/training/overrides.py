@@ -52,7 +52,7 @@ def with_method_flags(values: dict[str, Any], asked: Flags) -> dict[str, Any]:
     if (asked.max_lamda or 0) > 0 and option_of(before, "init_lamda") == option_of(before, "max_lamda"):
         method["init_lamda"] = asked.max_lamda  # what starts at its cap still does
     if asked.max_sd is not None:
-        known = "max_sd" if any(family.startswith("ffg") for family in _families(method)) else "max_sd_u"
+        known = "max_sd" if any("max_sd" in option_names(family) for family in _families(method)) else "max_sd_u"
         q = str(option_of(method, "q_inducing") or "diagonal")
         if known == "max_sd_u" and not q_class(q).takes_cap:
             raise Mistake(f"--max-sd caps the standard deviations of q(U), and q_inducing={q!r} has no such cap")
