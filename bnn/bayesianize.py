@@ -39,15 +39,15 @@ def bayesianize_(
 ) -> None:
     """Turns `network`, in place, into a Bayesian one: every layer it covers gets a posterior over its weights.
 
-    Weights at hand are kept wherever the family can hold them: as the mean (`ffg`, `fcg`), or projected to the rank of
+    Weights at hand are kept wherever the family can hold them: as the mean (`ffg`, ...), or projected to the rank of
     the inducing matrix or the factors (`inducing`, `singular`, unless `init="paper"`). Names, hooks, tied layers,
     dtype, device, train or eval mode and frozen parameters survive. Either everything asked for is converted, or an
     error leaves `network` alone.
 
     Args:
-        inference: the family for the whole network (`"ffg"`, `"fcg"`, `"inducing"`, `"inducingdeterministic"`,
-            `"singular"`), a method (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are
-            given), or a dict from layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a
+        inference: the family for the whole network (`"ffg"`, `"inducing"`, ..., all in docs/options.md), a method
+            (`"ffg-u"`, ...: a family with the options of `bnn.methods()`, as far as none are given), or a dict from
+            layers to `{"inference": family, option: value, ...}`. Keys, most specific first: a
             module, its name, its index in `named_modules()`, a negative index, a class, a class name, a glob on names;
             a container covers the layers below it. The value None leaves a layer as it is.
         reference_state_dict: a whole or partial state dict of the plain network, loaded before the conversion.

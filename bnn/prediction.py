@@ -181,7 +181,9 @@ def set_sampling_(network: nn.Module, value: str) -> None:
     """
     layers = layers_with_sampling(network)
     if not layers:
-        raise ValueError("no layer of this network has the option 'sampling'; inducing and ffg layers do")
+        raise ValueError(
+            "no layer of this network has the option 'sampling'; layers of 'inducing', 'ffg' and some others do"
+        )
     options = [replace(layer.options, sampling=value) for layer in layers]  # all are checked before one is set
     for layer, option in zip(layers, options, strict=True):
         layer.options = option

@@ -78,6 +78,23 @@ FAMILIES = [
     Family("singular", "singular", {"rank": 3}, _AB),
     Family("singular-split", "singular", {"rank": 2, "kernel": "split"}, _AB),
     Family("singular-capped", "singular", {"rank": 2, "max_sd": 0.1, "sqrt_width_scaling": True, "prior_sd": 2.0}, _AB),
+    Family(
+        "ffg-centred",
+        "ffg",
+        {"prior_mean": "weights", "prior_weight_sd": 0.1},
+        _FFG | {"_prior_mean"},
+        frozenset({"_prior_mean", "_prior_bias_mean"}),
+        _BIAS | {"_prior_bias_mean"},
+    ),
+    Family("matrixnormal", "matrixnormal", {}, {"mean", "_row_sd", "_col_sd"}),
+    Family(
+        "matrixnormal-full",
+        "matrixnormal",
+        {"covariance": "full", "prior_weight_sd": "neal"},
+        {"mean", "_row_scale_tril", "_col_scale_tril"},
+    ),
+    Family("ktied", "ktied", {}, {"mean", "_row_sd", "_col_sd"}),
+    Family("ktied-dense", "ktied", {"rank": 3, "local_reparameterization": False}, {"mean", "_row_sd", "_col_sd"}),
 ]
 MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
 
@@ -197,9 +214,12 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             continue
         tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
         for name, tensor in tensors.items():
-            if name in layer.scales:
+            if name in ("_row_sd", "_col_sd"):  # sds are a product of both
+                rank = 1 if tensor.ndim == 1 else layer.options.rank
+                tensor.fill_(softplus_inverse((sd / rank) ** 0.5))
+            elif name in layer.scales:
                 tensor.fill_(softplus_inverse(sd))
-            elif name.endswith("scale_tril") and name.startswith("_inducing"):
+            elif name.endswith("scale_tril") and name != "_scale_tril":
                 factors = 2 if "row" in name or "col" in name else 1
                 n = int((math.isqrt(8 * tensor.numel() + 1) - 1) // 2)
                 tensor.zero_()

@@ -102,7 +102,7 @@ def test_a_frozen_bias_of_ffg_stays_frozen() -> None:
     assert frozen == {"bias_mean", "_bias_sd"}
 
 
-JOINT = ["fcg", "inducing", "inducingdeterministic"]
+JOINT = ["fcg", "inducing", "inducingdeterministic", "matrixnormal", "ktied"]
 
 
 @pytest.mark.parametrize("family", JOINT)

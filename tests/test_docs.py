@@ -32,6 +32,8 @@ from bnn.nn import base
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.families.ktied import KTiedOptions
+from bnn.nn.families.matrixnormal import MatrixNormalOptions
 from bnn.nn.families.q.base import CLASSES
 from bnn.nn.families.q.choice import names as q_names
 from bnn.nn.families.singular import SingularOptions
@@ -250,8 +252,11 @@ def test_the_readme_shows_the_two_commands_first() -> None:
 
 
 def test_the_readme_has_the_table_of_methods() -> None:
-    rows = [f"| `{one.name}` | {one.about} | `{one.formula}` | {one.when} |" for one in METHODS.values()]
-    head = ["| method | what it is | parameters of a layer | when to choose it |", "|---|---|---|---|"]
+    rows = [
+        f"| `{one.name}` | {one.about} | `{one.formula}` | `{one.multiplies}` | {one.when} |"
+        for one in METHODS.values()
+    ]
+    head = ["| method | what it is | parameters of a layer | multiplies | when to choose it |", "|---|---|---|---|---|"]
     table = "\n".join([*head, *rows])
     page = (ROOT / "README.md").read_text()
     assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"
@@ -280,6 +285,8 @@ def test_the_options_page_lists_every_option_with_its_default() -> None:
         "`inducing`, `inducingdeterministic`": InducingOptions,
         "`ffg`": FFGOptions,
         "`singular`": SingularOptions,
+        "`matrixnormal`": MatrixNormalOptions,
+        "`ktied`": KTiedOptions,
     }
     for title, options in tables.items():
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))

@@ -53,6 +53,11 @@ def moments(layer: Any) -> tuple[Tensor, Tensor]:
         order = torch.cat([torch.arange(D_OUT * FEATURES).reshape(D_OUT, -1), torch.arange(-D_OUT, 0)[:, None]], 1)
         tril = layer.scale_tril[order.flatten()]
         return mean, tril @ tril.T
+    if layer.family == "ktied":
+        return mean, torch.diag(layer.to_matrix(layer.sds()).flatten() ** 2)
+    if layer.family == "matrixnormal":
+        tril = torch.kron(*(one if one.ndim == 2 else torch.diag(one) for one in layer.row_and_col()))
+        return mean, tril @ tril.T
     row, col = layer.factors()
     sigma, tril = layer.prior_sd(), layer.q.spread(layer)
     if not layer.options.whitened_u:
@@ -107,6 +112,22 @@ def ffg() -> tuple[Any, Problem]:
     return make_layer("ffg", init_sd=0.1, prior_weight_sd=0.7, prior_bias_sd=2.0), problem
 
 
+def ktied() -> tuple[Any, Problem]:
+    problem = make_problem(weight_sd=0.7, bias_sd=2.0)
+    return make_layer("ktied", init_sd=0.1, prior_weight_sd=0.7, prior_bias_sd=2.0), problem
+
+
+def diagonal_matrix_normal(covariance: str = "diagonal") -> tuple[Any, Problem]:
+    problem = make_problem(weight_sd=0.7, bias_sd=2.0)
+    prior = {"prior_weight_sd": 0.7, "prior_bias_sd": 2.0}
+    return make_layer("matrixnormal", init_sd=0.1, covariance=covariance, **prior), problem
+
+
+def matrix_normal() -> tuple[Any, Problem]:
+    """The posterior of all outputs, I (x) V, is one."""
+    return diagonal_matrix_normal("full")
+
+
 def inducing(**options: Any) -> tuple[Any, Problem]:
     """M = d: with D = 1e-3 and orthogonal Z, u determines W up to 1e-6 of the prior variance."""
     problem = make_problem(weight_sd=0.7, bias_sd=0.7)
@@ -130,7 +151,9 @@ def assert_relative(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance * expected.abs().max().item())
 
 
-@pytest.mark.parametrize(("make", "tolerance"), [(fcg, 1e-5), (inducing, 1e-3), (inducing_unwhitened, 1e-3)])
+@pytest.mark.parametrize(
+    ("make", "tolerance"), [(fcg, 1e-5), (matrix_normal, 1e-4), (inducing, 1e-3), (inducing_unwhitened, 1e-3)]
+)
 def test_the_exact_posterior_is_recovered(make, tolerance):
     layer, problem = make()
     before = exact_elbo(layer, problem)
@@ -144,8 +167,10 @@ def test_the_exact_posterior_is_recovered(make, tolerance):
     assert reached < problem.log_evidence + 1e-9  # a bound
 
 
-def test_ffg_recovers_the_mean_field_optimum():
-    layer, problem = ffg()
+@pytest.mark.parametrize("make", [ffg, diagonal_matrix_normal, ktied])
+def test_the_mean_field_optimum_is_recovered(make):
+    """The sds of all outputs are the same, so that even tied ones hold it."""
+    layer, problem = make()
     maximise_(layer, problem)
     mean, covariance = (part.detach() for part in moments(layer))
     assert_relative(mean, problem.mean, 1e-4)
@@ -178,7 +203,7 @@ def test_draws_follow_the_exact_posterior(make, at_once):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [fcg, ffg, inducing, inducing_unwhitened])
+@pytest.mark.parametrize("make", [fcg, ffg, ktied, matrix_normal, inducing, inducing_unwhitened])
 @pytest.mark.parametrize(("trained", "samples"), [(True, 1), (False, 4)])
 def test_the_stochastic_elbo_is_unbiased(make, trained, samples):
     layer, problem = make()

@@ -125,7 +125,7 @@ def test_the_first_draws_stay_however_many_there_are(
     net, x = small_net(family, **options).double(), images(3)
     set_noise_(net, 0.3)
     always(monkeypatch, {"auto": Way.JOINT, "weight": Way.DENSE, "local": Way.PER_ROW}[sampling])
-    monkeypatch.setattr("bnn.nn.families.ffg.by_row", lambda *_: True)
+    monkeypatch.setattr("bnn.nn.families.gaussian_weights.by_row", lambda *_: True)
     most = bnn.draws(net, x, samples=2 * BLOCK + 3, generator=seeded())
     for count in (1, 2, BLOCK, BLOCK + 1):
         got = bnn.draws(net, x, samples=count, generator=seeded())

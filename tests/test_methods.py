@@ -10,12 +10,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+from helpers import always
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import bnn
 from bnn._conversion.methods import METHODS, PLAIN, conversions, find, get, layer_shape
+from bnn._engine.call import Call
+from bnn._engine.draw import Draw
+from bnn._engine.fold import in_one_pass
+from bnn._engine.noise import Seeds
 from bnn.bayesianize import bayesian_from_template
-from bnn.nn.base import families
+from bnn.functional.cost import Way
+from bnn.nn.base import families, pairing
+from bnn.nn.families import ways
 from bnn.nn.nets import FCN
 
 LAYERS = {
@@ -160,6 +169,43 @@ def test_a_network_converted_by_a_method_survives_a_file(tmp_path: pathlib.Path)
     }
 
 
+# ---- multiplies ------------------------------------------------------------------------------------------------------
+
+N, K = 3, 4  # rows, draws
+
+
+def counted(name: str, d_out: int, d_in: int, **options: Any) -> int:
+    """Multiplies of all products of matrices of a layer without a bias, for K draws of N rows of their own."""
+    method = METHODS[name]
+    knows = method.family != PLAIN and "sampling" in pairing(method.family, nn.Linear).options_type.names()
+    net = made(nn.Linear(d_in, d_out, bias=False), name, **options, **({"sampling": "weight"} if knows else {}))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        if method.family == PLAIN and method.networks == 1:
+            net(torch.randn(N, d_in))
+        elif method.networks > 1:
+            bnn.draws(net, torch.randn(N, d_in), method.networks)
+        else:
+            draw = Draw(Call(net, K, restarts=True), K, Seeds(net, 1), inputs=N, folded=True)
+            in_one_pass(net, torch.randn(K, N, d_in), draw, dims=0)
+    return counter.get_total_flops() // 2  # a multiply and an addition each
+
+
+@pytest.mark.parametrize(("d_out", "d_in"), [(40, 70), (33, 17)])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_multiplies_are_those_of_a_forward(name: str, d_out: int, d_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every method that is registered, with its own sizes of U and with others."""
+    method, networks = METHODS[name], METHODS[name].networks
+    draws = networks if networks > 1 else K  # each network is one
+    assert method.multiplies, f"say how many multiplies a layer takes: Method({name!r}, multiplies=...)"
+    always(monkeypatch, Way.PER_ROW_WITHOUT_COLUMNS)  # where W need not be drawn at all
+    monkeypatch.setattr(ways, "COLUMN_BYTES", 0)  # small C are drawn for all networks at once, by each of them
+    assert counted(name, d_out, d_in) == method.work(d_out, d_in, N=N, K=draws)
+    if method.size is not None:
+        rows, cols = (7, 3) if len(method.size_names) == 2 else (3, 3)
+        found = counted(name, d_out, d_in, **dict(zip(method.size_names, (rows, cols), strict=False)))
+        assert found == method.work(d_out, d_in, N=N, K=draws, rows=rows, cols=cols)
+
+
 # ---- the registry ----------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +243,8 @@ def test_a_method_is_one_entry() -> None:
         ({"name": "other", "networks": 2}, "say with instead= what to do"),
         ({"name": "other", "formula": "d_out - 1"}, "a formula is of d_out, d_in, M_out, M_in, K"),
         ({"name": "other", "formula": "width d_in"}, "got 'width'"),
+        ({"name": "other", "formula": "N d_in"}, "got 'N'"),
+        ({"name": "other", "multiplies": "N width"}, "a formula is of d_out, d_in, M_out, M_in, K, N"),
     ):
         with pytest.raises(ValueError, match=message):
             bnn.register_method(dataclasses.replace(mine, **change))

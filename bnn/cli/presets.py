@@ -13,7 +13,10 @@ from bnn.cli.console import print_json, print_table
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json
 
-LEGEND = "W of a layer is d_out x d_in, a bias is an input; U is M_out x M_in; r is a rank; K members or networks."
+LEGEND = (
+    "W of a layer is d_out x d_in, a bias is an input; U is M_out x M_in; r is a rank; K members or networks. "
+    "Multiplies are those of the products of matrices in a Linear layer, for K draws of N rows each, by whole weights."
+)
 
 
 def presets(
@@ -48,7 +51,8 @@ def methods(
         print_table(["", name], [row for row in rows if row[1]], left=2)
     else:
         for one in found.values():  # a table of all would be wider than a terminal
-            print(f"{one.name} ({one.title}): {one.about}\n  choose it for  {one.when}\n  per layer      {one.formula}")
+            print(f"{one.name} ({one.title}): {one.about}\n  choose it for  {one.when}")
+            print(f"  parameters     {one.formula}\n  multiplies     {one.multiplies or 'not counted'}")
         print(LEGEND)
 
 

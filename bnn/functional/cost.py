@@ -126,8 +126,13 @@ def by_factors(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
     return through < dense
 
 
-def by_row(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
-    """Whether mean-field outputs cost less drawn for every row (two products, d_out normals) than drawn weights do."""
-    multiplies = prices.multiply * size.d_in * size.d_out
-    each_row = multiplies + (prices.normal + 4 * prices.entry) * size.d_out
-    return size.inputs * size.rows * each_row < size.d_in * size.d_out * (prices.normal + prices.weight)
+def by_row(size: Size, of_row: int, of_weights: int = 0, prices: Prices = Prices()) -> bool:  # noqa: B008
+    """Whether a Gaussian's outputs cost less drawn for every row (with d_out normals) than drawn weights do.
+
+    Args:
+        of_row, of_weights: multiplies beyond those of the plain layer, of one row whose outputs are drawn, and of
+            drawing the weights once.
+    """
+    each_row = prices.multiply * of_row + (prices.normal + 4 * prices.entry) * size.d_out
+    weights = size.d_in * size.d_out * (prices.normal + prices.weight) + prices.multiply * of_weights
+    return size.inputs * size.rows * each_row < weights

@@ -37,7 +37,7 @@ def standard_normal(*shape: int, like: Tensor, generator: torch.Generator | None
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
-def kl_diagonal(mean: Tensor, sd: Tensor, prior_mean: float, prior_sd: float) -> Tensor:
+def kl_diagonal(mean: Tensor, sd: Tensor, prior_mean: float | Tensor, prior_sd: float) -> Tensor:
     """KL[N(mean, diag sd^2) || N(prior_mean, prior_sd^2 I)], summed over all entries.
 
     sum_i [ (s_i^2 + (m_i - m_p)^2) / (2 s_p^2) - log(s_i / s_p) - 1/2 ]

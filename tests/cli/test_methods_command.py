@@ -16,7 +16,8 @@ def test_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for one in METHODS.values():
         assert f"{one.name} ({one.title}): {one.about}" in out
-        assert one.formula in out
+        assert f"  parameters     {one.formula}\n" in out
+        assert f"  multiplies     {one.multiplies}\n" in out
         assert one.when in out
 
 

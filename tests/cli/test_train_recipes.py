@@ -190,7 +190,8 @@ def test_sizes_and_caps_by_flags() -> None:
     assert [one["inducing_cols"] for one in recipe(**NET, rows=7).method["inference"].values()] == [16, 16, 10]
     wide = recipe(data="digits", net="fcn", hidden="80,80", rows=7, cols=9).method
     assert wide == FFG_U | {"inference": "inducing", "inducing_rows": 7, "inducing_cols": 9}
-    assert recipe(**NET, method="ffg-w", max_sd=0.3).method["max_sd"] == 0.3
+    for method in ("ffg-w", "matrix-w", "k-tied"):
+        assert recipe(**NET, method=method, max_sd=0.3).method["max_sd"] == 0.3
     found = recipe(**NET, max_lamda=0).method
     assert all(one["max_lamda"] == 0 for one in found["inference"].values())
     found = recipe(**NET, method="ensemble-u", members=3)

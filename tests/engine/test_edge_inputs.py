@@ -98,11 +98,19 @@ WIDE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "sequences": (lambda: nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 10)), (2, 3, 40)),
     "conv": (lambda: nn.Sequential(nn.Conv2d(8, 12, 3), nn.ReLU(), nn.Conv2d(12, 8, 2)), (2, 8, 4, 4)),
 }
-SIZED = [
-    family
-    for family in FAMILIES
-    if family.id in ("ffg", "ffg-dense", "fcg", "matrix", "ensemble", "lamda-0", "singular")
-]
+SIZED_IDS = (
+    "ffg",
+    "ffg-dense",
+    "fcg",
+    "matrix",
+    "ensemble",
+    "lamda-0",
+    "matrixnormal",
+    "matrixnormal-full",
+    "ktied",
+    "singular",
+)
+SIZED = [family for family in FAMILIES if family.id in SIZED_IDS]
 
 
 def sized(net: Any, family: Family, **options: Any) -> Any:

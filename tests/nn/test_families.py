@@ -62,19 +62,23 @@ GAUSSIAN_DEFAULTS = {
     "init_sd": 1e-4,
     "nonlinearity_scale": 1,
 }
+LOCAL_DEFAULTS = {"max_sd": None, "local_reparameterization": True, "sqrt_width_scaling": False}
 DEFAULTS = {
     "inducing": INDUCING_DEFAULTS,
     "inducingdeterministic": INDUCING_DEFAULTS,
-    "ffg": GAUSSIAN_DEFAULTS | {"max_sd": None, "local_reparameterization": True, "sqrt_width_scaling": False},
+    "ffg": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS,
     "fcg": GAUSSIAN_DEFAULTS,
     "singular": {"rank": None, "prior_sd": 1, "init_sd": 1e-4, "max_sd": None, "sqrt_width_scaling": False},
+    "matrixnormal": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS | {"covariance": "diagonal"},
+    "ktied": GAUSSIAN_DEFAULTS | LOCAL_DEFAULTS | {"rank": 2},
 }
 
 
 @pytest.mark.parametrize("inference", list(DEFAULTS))
 def test_option_names_and_defaults(inference: str) -> None:
     layer = bayesian_from_template(nn.Linear(3, 2), inference)
-    settled = {name: 1 for name in ("inducing_rows", "inducing_cols", "rank") if name in layer.options.names()}
+    sizes = ("inducing_rows", "inducing_cols", "rank")
+    settled = {name: 1 for name in sizes if name in DEFAULTS[inference] and DEFAULTS[inference][name] is None}
     got = {name: getattr(layer.options, name) for name in layer.options.names()}
     ours = {"init": "weights", "kernel": "paper", "sampling": "auto", "budget": None}
     ours = {name: value for name, value in ours.items() if name in layer.options.names()}
@@ -354,9 +358,11 @@ def test_the_start_from_weights_has_rows_of_norm_1() -> None:
 def test_init_scales_are_taken(family: Family) -> None:
     option = "init_lamda" if family.knows("init_lamda") else "init_sd"
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **(family.options | {option: 0.02}))
-    for name in ["_lamda"] if option == "init_lamda" else layer.scales:
-        stored = getattr(layer, name).detach()
-        torch.testing.assert_close(stored, torch.full_like(stored, softplus_inverse(0.02)))
+    if option == "init_sd":
+        sds = layer.sds_and_cap()[0].detach()
+        torch.testing.assert_close(sds, torch.full_like(sds, 0.02))
+        return
+    torch.testing.assert_close(layer._lamda.detach(), torch.tensor(softplus_inverse(0.02)))
 
 
 # ---- awkward sizes ---------------------------------------------------------------------------------------------------
@@ -451,8 +457,9 @@ BAD_FFG: list[tuple[str, Any]] = [("max_sd", 0), ("local_reparameterization", No
 @pytest.mark.parametrize(
     ("inference", "option", "value"),
     [("inducing", *bad) for bad in BAD_INDUCING]
-    + [(family, *bad) for family in ("ffg", "fcg") for bad in BAD_GAUSSIAN]
-    + [("ffg", *bad) for bad in BAD_FFG],
+    + [(family, *bad) for family in ("ffg", "fcg", "matrixnormal", "ktied") for bad in BAD_GAUSSIAN]
+    + [(family, *bad) for family in ("ffg", "matrixnormal", "ktied") for bad in BAD_FFG]
+    + [("matrixnormal", "covariance", "low-rank"), ("ktied", "rank", 0), ("ktied", "sampling", "exact")],
 )
 def test_bad_values_are_named(inference: str, option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"{option}.*{value!r}".replace("(", r"\(")):

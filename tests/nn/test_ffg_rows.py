@@ -22,7 +22,7 @@ ERRORS = 5.0  # in standard errors
 
 @pytest.fixture(autouse=True)
 def _rows_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bnn.nn.families.ffg.by_row", lambda *_: True)
+    monkeypatch.setattr("bnn.nn.families.gaussian_weights.by_row", lambda *_: True)
 
 
 def network(sampling: str, conv: bool = False, **options: Any) -> nn.Sequential:

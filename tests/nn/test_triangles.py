@@ -16,9 +16,14 @@ from bnn.functional.linalg import triangle_unit, unpack_tril
 KINDS: dict[str, dict[str, Any]] = {
     "fcg": {"inference": "fcg"},
     "full": {"inference": "inducing", "q_inducing": "full", "inducing_rows": 20, "inducing_cols": 20},
+    "matrixnormal": {"inference": "matrixnormal", "covariance": "full"},
 }
-SIMPLER = {"fcg": {"inference": "ffg"}, "full": KINDS["full"] | {"q_inducing": "diagonal"}}
-NAMES = {"fcg": "_scale_tril", "full": "_inducing_scale_tril"}
+SIMPLER = {
+    "fcg": {"inference": "ffg"},
+    "full": KINDS["full"] | {"q_inducing": "diagonal"},
+    "matrixnormal": KINDS["matrixnormal"] | {"covariance": "diagonal"},
+}
+NAMES = {"fcg": "_scale_tril", "full": "_inducing_scale_tril", "matrixnormal": "_col_scale_tril"}
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -36,12 +41,17 @@ def triangle(kind: str, state: dict[str, Tensor]) -> Tensor:
     """T by its meaning in 2020."""
     if kind == "fcg":
         return state["_scale_tril"].tril(-1) + torch.diag(F.softplus(state["_scale_diag"]))
+    if kind == "matrixnormal":
+        return unpack_tril(state["_col_scale_tril"], state["mean"].shape[1])
     return unpack_tril(state["_inducing_scale_tril"], len(state["inducing_mean"]))
 
 
 def used(kind: str, layer: Any) -> Tensor:
     """T as draws and the KL take it."""
-    T: Tensor = layer.scale_tril if kind == "fcg" else layer.q.spread(layer)
+    if kind == "matrixnormal":
+        T: Tensor = layer.row_and_col()[1]
+    else:
+        T = layer.scale_tril if kind == "fcg" else layer.q.spread(layer)
     return T.detach()
 
 
