@@ -31,11 +31,18 @@ class Family(NamedTuple):
     def knows(self, option: str) -> bool:
         return option in pairing(self.inference, nn.Linear).options_type.names()
 
+    @property
+    def points(self) -> bool:
+        """Whether its draws show one of a few points."""
+        return self.inference == "batchensemble" or self.options.get("q_inducing") == "ensemble"
+
 
 SIZES = {"inducing_rows": 2, "inducing_cols": 3}  # networks of tests are too small for a budget of parameters
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
 _FFG, _BIAS = {"weight_mean", "_weight_sd"}, frozenset({"bias_mean", "_bias_sd"})
 _FCG = {"mean", "_scale_diag", "_scale_tril"}
+_SHARED, _SHARED_BIAS = {"shared_weight"}, frozenset({"shared_bias"})
+_RANK1 = _SHARED | {"r_mean", "_r_sd", "s_mean", "_s_sd"}
 _MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
 
 FAMILIES = [
@@ -70,8 +77,10 @@ FAMILIES = [
     Family("lamda-0", "inducing", SIZES | {"max_lamda": 0}, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
     Family("map", "inducing", SIZES | {"max_sd_u": 0}, _Z | {"_inducing_sd"}, frozenset({"_inducing_sd"})),
     Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
+    Family("rank1", "rank1", {"components": 3}, _RANK1, bias=_SHARED_BIAS),
+    Family("batchensemble", "batchensemble", {}, _SHARED | {"r", "s"}, bias=_SHARED_BIAS),
 ]
-MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
+MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble", "rank1")]
 
 
 class LayerType(NamedTuple):
@@ -139,7 +148,7 @@ BASIC = [case for case in LAYER_TYPES if case.id in ("linear", "conv1d", "conv2d
 
 FEW = [case for case in BASIC if case.id in ("linear", "conv2d-groups")]
 # Every layer type with one family of each way to the output; every family with a few layer types.
-PAIRS = [(f, c) for f in FAMILIES for c in LAYER_TYPES if f.id in ("ffg", "fcg", "diagonal") or c in BASIC]
+PAIRS = [(f, c) for f in FAMILIES for c in LAYER_TYPES if f.id in ("ffg", "fcg", "diagonal", "rank1") or c in BASIC]
 
 
 def ids(cases: list[Any]) -> list[str]:
@@ -177,7 +186,7 @@ def softplus_inverse(value: float) -> float:
 
 @torch.no_grad()
 def set_noise_(module: nn.Module, sd: float) -> None:
-    """Sets every posterior sd, and lamda, to `sd`; the members of an ensemble become mean + sd, mean - sd, ..."""
+    """Sets every posterior sd, and lamda, to `sd`; members of an ensemble become mean + sd, mean - sd, ..."""
     for layer in module.modules():
         if not isinstance(layer, BayesianLayer):
             continue
@@ -193,6 +202,9 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             elif name == "inducing_mean" and tensor.ndim == 3:
                 signs = torch.tensor([(-1.0) ** k for k in range(len(tensor))])[:, None, None]
                 tensor.copy_(tensor.mean(0) + sd * signs)
+            elif name in ("r", "s", "r_mean", "s_mean"):
+                steps = torch.arange(len(tensor)) - (len(tensor) - 1) / 2
+                tensor.copy_(tensor.mean(0) + sd * (steps / steps.std(correction=0))[:, None])
 
 
 def cap_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> int:

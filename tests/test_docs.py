@@ -29,11 +29,13 @@ from bnn.cli.app import app
 from bnn.cli.app import run as cli
 from bnn.data.sources import SOURCES
 from bnn.nn import base
+from bnn.nn.families.batchensemble import BatchEnsembleOptions
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.families.q.base import CLASSES
 from bnn.nn.families.q.choice import names as q_names
+from bnn.nn.families.rank1 import Rank1Options
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.md"))]
@@ -275,7 +277,8 @@ def test_the_page_of_the_command_line_lists_every_method_and_command() -> None:
 def test_the_options_page_lists_every_option_with_its_default() -> None:
     page = (ROOT / "docs" / "options.md").read_text()
     sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
-    for title, options in (("`inducing`, `inducingdeterministic`", InducingOptions), ("`ffg`", FFGOptions)):
+    tables = {"`inducing`, `inducingdeterministic`": InducingOptions, "`ffg`": FFGOptions, "`rank1`": Rank1Options}
+    for title, options in (tables | {"`batchensemble`": BatchEnsembleOptions}).items():
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))
         defaults = {field.name: field.default for field in dataclasses.fields(options)}
         assert {name: ast.literal_eval(value.strip()) for name, value in rows.items()} == defaults

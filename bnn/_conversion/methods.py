@@ -18,6 +18,7 @@ from bnn._common.text import nearest
 PLAIN = "deterministic"
 NARROW = 64  # inputs of a layer; the prior sd of 8 / sqrt(d_in) would be above 1 below
 FEW = 2000  # inputs of a data set, up to which the rates of a method are meant; small batches suit them
+MEMBER_OPTIONS = ("ensemble_size", "components")  # of families: how many members there are in one network
 SLOWER = 0.2  # factor of a method's rates for more inputs than that
 
 
@@ -30,9 +31,10 @@ class Method:
         title: for tables.
         about: what it is.
         when: when to choose it.
-        formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), the inducing matrix U
-            (M_out x M_in) and K members or networks. Sums of products, powers, quotients without remainder. For
-            inducing weights W is as `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
+        formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), c_in input channels of
+            its kernel (of a linear layer: its inputs, the bias not counted), the inducing matrix U (M_out x M_in) and
+            K members or networks. Sums of products, powers, quotients without remainder. For inducing weights W is as
+            `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
         multiplies: of a layer for K draws of N rows, as a formula of these sizes and N; "" where it was not counted.
         family: for `bnn.bayesianize_`, or "deterministic".
         options: of the family.
@@ -63,9 +65,14 @@ class Method:
     multiplies: str = ""
 
     @property
+    def member_option(self) -> str | None:
+        """The option that says how many members there are in one network; None: there are none."""
+        return next((name for name in MEMBER_OPTIONS if name in self.options), None)
+
+    @property
     def members(self) -> int:
-        """Members of Ensemble-U, each of which trains on every batch; 1 for the others."""
-        return int(self.options.get("ensemble_size", 1))
+        """Members in one network, as of Ensemble-U, each of which trains on every batch; 1 for the others."""
+        return 1 if self.member_option is None else int(self.options[self.member_option])
 
     def rate(self, inputs: int, trained: bool = True) -> float:
         """The learning rate for so many inputs, of a network that is `trained` already or not."""
@@ -95,14 +102,25 @@ class Method:
                 own |= {"prior_sd": 1.0, "sqrt_width_scaling": False}
         return {name: value for name, value in own.items() if name not in given}
 
-    def parameters(self, d_out: int, d_in: int, rows: int | None = None, cols: int | None = None, K: int = 0) -> int:
+    def parameters(
+        self,
+        d_out: int,
+        d_in: int,
+        rows: int | None = None,
+        cols: int | None = None,
+        K: int = 0,
+        c_in: int | None = None,
+    ) -> int:
         """How many parameters a layer takes: with U of the usual size, or as given; K members or networks.
+
+        Args:
+            c_in: input channels of the kernel; None: d_in, as of a linear layer without a bias.
 
         >>> METHODS["ffg-u"].parameters(512, 4609, rows=64, cols=64)  # the last conv of a ResNet-18, with a bias
         336065
         """
         usual = min(self.size or 1, d_out, d_in)
-        sizes = {"d_out": d_out, "d_in": d_in, "M_out": rows or usual, "M_in": cols or usual}
+        sizes = {"d_out": d_out, "d_in": d_in, "M_out": rows or usual, "M_in": cols or usual, "c_in": c_in or d_in}
         return _value(_parsed(self.formula), sizes | {"K": K or max(self.members, self.networks)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -370,6 +388,30 @@ for _method in (
         size=M,
         networks=3,
         instead='use ensemble = bnn.Ensemble(net, members=3), then bnn.bayesianize_(ensemble, "ffg-u")',
+    ),
+    Method(
+        "rank-1",
+        "Rank-1 BNN",
+        "one matrix, with Gaussian factors on its inputs and outputs in each of K components",
+        "members that disagree and uncertainty in each, for hardly more than one network",
+        "d_out d_in + 2 K (c_in + d_out)",
+        family="rank1",
+        options={"components": 4},
+        aliases=("rank1",),
+        multiplies="N K d_out d_in",
+        **WEIGHTS,
+    ),
+    Method(
+        "batch-ensemble",
+        "BatchEnsemble",
+        "K members that share one matrix, each with factors on its inputs and outputs",
+        "an ensemble that trains like a plain network, for hardly more than one",
+        "d_out d_in + K (c_in + d_out)",
+        family="batchensemble",
+        options={"ensemble_size": 4},
+        aliases=("batchensemble",),
+        multiplies="N K d_out d_in",
+        **WEIGHTS,
     ),
 ):
     register_method(_method)

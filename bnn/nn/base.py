@@ -101,6 +101,11 @@ class BayesianLayer(Drawing):
         """n where the posterior keeps an n x n covariance, which must fit in memory; else 0."""
         return 0
 
+    @classmethod
+    def member_number(cls, options: Any) -> int:
+        """How many members each draw shows one of, by the options, where the posterior is a mixture; else 0."""
+        return 0
+
     @property
     def scales(self) -> tuple[str, ...]:
         """The names of the parameters that are scales, kept through softplus; a family may set them as an attribute."""

@@ -31,6 +31,8 @@ METHODS = {
     "fcg-u": {"inference": "inducing", "q_inducing": "full"},
     "ensemble-u": {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 5},
     "ffg-u-lamda-0": {"inference": "inducingdeterministic"},
+    "rank-1": {"inference": "rank1", "components": 5},
+    "batch-ensemble": {"inference": "batchensemble", "ensemble_size": 5},
 }
 
 

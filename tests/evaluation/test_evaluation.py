@@ -420,6 +420,10 @@ def by_hand(layer: Any, family: Family) -> tuple[Tensor | None, float | None, Te
     if family.inference == "fcg":
         T = state["_scale_tril"].tril(-1) + F.softplus(state["_scale_diag"]).diag()
         return (T @ T.T).diagonal().sqrt(), None, None, None
+    if family.inference == "rank1":
+        return F.softplus(torch.cat([state["_r_sd"].flatten(), state["_s_sd"].flatten()])), None, None, None
+    if family.inference == "batchensemble":
+        return torch.cat([(t - t.mean(0)).square().mean(0).sqrt() for t in (state["r"], state["s"])]), None, None, None
     no_lamda = family.inference == "inducingdeterministic" or options.get("max_lamda") == 0
     cap = options.get("max_lamda")
     lamda = None if no_lamda else F.softplus(state["_lamda"]).clamp(max=cap or math.inf)

@@ -37,6 +37,7 @@ from bnn.bayesianize import bayesian_from_template
 from bnn.nn import base
 from bnn.nn.base import BayesianLayer, Weights
 from bnn.nn.families.inducing import InducingBase
+from bnn.nn.families.scaled import ScaledWeights
 
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=ids(FAMILIES))
 every_layer_type = pytest.mark.parametrize("case", LAYER_TYPES, ids=ids(LAYER_TYPES))
@@ -149,8 +150,10 @@ def test_the_mean_of_many_draws_is_the_weight(family: Family, case: LayerType) -
         W = vmap(lambda weight, bias: layer.to_matrix(Weights(weight, bias)))(*weights).double()
         want = layer.to_matrix(layer.mean_weights()).double()
     assert W.shape == (3000, *want.shape)
-    error = (W.mean(0) - want) / (W.std(0) / 3000**0.5)
+    varies = W.std(0) > 0  # a shared bias does not
+    error = (W.mean(0) - want)[varies] / (W.std(0)[varies] / 3000**0.5)
     assert error.abs().max() < 5.5  # in standard errors, over at most 160 entries
+    torch.testing.assert_close(W.mean(0)[~varies], want[~varies])
 
 
 @few_layer_types
@@ -210,7 +213,10 @@ GAUSSIANS = [name for name in base.families() if not issubclass(base.pairing(nam
 def test_gaussians_keep_the_weights_bit_by_bit(inference: str, case: LayerType) -> None:
     plain = case.layer()
     layer = bayesian_from_template(plain, inference)
-    assert torch.equal(layer.weight, plain.weight)
+    if isinstance(layer, ScaledWeights):  # products of factors are rounded
+        torch.testing.assert_close(layer.weight, plain.weight, rtol=1e-6, atol=0.0)
+    else:
+        assert torch.equal(layer.weight, plain.weight)
     assert layer.bias is plain.bias is None or torch.equal(layer.bias, plain.bias)
 
 
@@ -398,7 +404,7 @@ def test_repr_shows_family_size_and_prior_and_computes_nothing(family: Family, c
     with Refuse():
         text = repr(layer)
     assert text.startswith(f"{type(layer).__name__}({case.layer().extra_repr()}, family={family.inference}, ")
-    assert "prior_sd=" in text
+    assert "prior_sd=" in text or not any("prior" in name for name in layer.options.names())
     if "z_row" in family.tensors:
         assert f"M={len(layer.z_row)}x{len(layer.z_col)}" in text
     if family.id == "diagonal-capped":
@@ -432,7 +438,7 @@ def test_vmap_over_draws(family: Family, after_forward: bool) -> None:
         plain = torch.stack([net(x) for _ in range(6)])
     assert outputs.shape == plain.shape == (6, 2, 3)
     distinct = len({round(float(y.flatten()[0]), 5) for y in outputs})
-    assert distinct == 6 or (family.id.startswith("ensemble") and distinct > 1)
+    assert distinct == 6 or (family.points and distinct > 1)
     ratio = outputs.std(0).mean() / plain.std(0).mean()
     assert 0.2 < ratio < 5  # draws as wide as those of plain calls
 
@@ -530,7 +536,7 @@ def test_the_template_is_left_alone_and_names_ignore_case() -> None:
     assert plain.weight is weight
     assert type(layer) is bnn.nn.InducingLinear
     assert not layer.training
-    with pytest.raises(KeyError, match=r"unknown inference 'fgg'; expected one of \['fcg', 'ffg', 'inducing'"):
+    with pytest.raises(KeyError, match=r"unknown inference 'fgg'; expected one of \[.*'fcg', 'ffg', 'inducing'"):
         bayesian_from_template(plain, "fgg")
     with pytest.raises(KeyError, match=r"'ffg' does not cover Embedding; it covers"):
         bayesian_from_template(nn.Embedding(3, 2), "ffg")
