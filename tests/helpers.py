@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ class Family(NamedTuple):
     @property
     def points(self) -> bool:
         """Whether its draws show one of a few points."""
-        return self.inference == "batchensemble" or self.options.get("q_inducing") == "ensemble"
+        return self.inference in ("batchensemble", "mcdropout") or self.options.get("q_inducing") == "ensemble"
 
 
 SIZES = {"inducing_rows": 2, "inducing_cols": 3}  # networks of tests are too small for a budget of parameters
@@ -79,6 +80,7 @@ FAMILIES = [
     Family("deterministic", "inducingdeterministic", SIZES, _Z | {"_inducing_sd"}, frozenset({"_lamda"})),
     Family("rank1", "rank1", {"components": 3}, _RANK1, bias=_SHARED_BIAS),
     Family("batchensemble", "batchensemble", {}, _SHARED | {"r", "s"}, bias=_SHARED_BIAS),
+    Family("mcdropout", "mcdropout", {"p": 0.3}, _SHARED, bias=_SHARED_BIAS),
 ]
 MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble", "rank1")]
 
@@ -169,7 +171,8 @@ def sizes_of(inference: Any) -> dict[str, int]:
 
 def by_weight(family: Family) -> dict[str, Any]:
     """The options of a family, with one function per draw for the whole batch."""
-    return family.options | ({"sampling": "weight"} if family.knows("sampling") else {})
+    whole = {"sampling": "weight", "channels": True}  # of which draws of weights exist
+    return family.options | {name: value for name, value in whole.items() if family.knows(name)}
 
 
 def small_net(family: Family, **options: Any) -> nn.Sequential:
@@ -190,6 +193,8 @@ def set_noise_(module: nn.Module, sd: float) -> None:
     for layer in module.modules():
         if not isinstance(layer, BayesianLayer):
             continue
+        if layer.family == "mcdropout":  # the sd of what inputs are multiplied with
+            layer.options = dataclasses.replace(layer.options, p=sd**2 / (1 + sd**2))
         tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
         for name, tensor in tensors.items():
             if name in layer.scales:

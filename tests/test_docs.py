@@ -33,6 +33,7 @@ from bnn.nn.families.batchensemble import BatchEnsembleOptions
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
+from bnn.nn.families.mcdropout import MCDropoutOptions
 from bnn.nn.families.q.base import CLASSES
 from bnn.nn.families.q.choice import names as q_names
 from bnn.nn.families.rank1 import Rank1Options
@@ -278,7 +279,7 @@ def test_the_options_page_lists_every_option_with_its_default() -> None:
     page = (ROOT / "docs" / "options.md").read_text()
     sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
     tables = {"`inducing`, `inducingdeterministic`": InducingOptions, "`ffg`": FFGOptions, "`rank1`": Rank1Options}
-    for title, options in (tables | {"`batchensemble`": BatchEnsembleOptions}).items():
+    for title, options in (tables | {"`batchensemble`": BatchEnsembleOptions, "`mcdropout`": MCDropoutOptions}).items():
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))
         defaults = {field.name: field.default for field in dataclasses.fields(options)}
         assert {name: ast.literal_eval(value.strip()) for name, value in rows.items()} == defaults

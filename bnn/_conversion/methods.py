@@ -413,5 +413,17 @@ for _method in (
         multiplies="N K d_out d_in",
         **WEIGHTS,
     ),
+    Method(
+        "mc-dropout",
+        "MC dropout",
+        "a plain network that drops inputs of its layers at prediction, too",
+        "the baseline that takes no parameter, and needs no other training",
+        "d_out d_in",
+        family="mcdropout",
+        options={"p": 0.05},
+        aliases=("mcdropout",),
+        multiplies="N K d_out d_in",
+        **WEIGHTS,
+    ),
 ):
     register_method(_method)

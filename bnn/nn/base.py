@@ -83,6 +83,7 @@ class BayesianLayer(Drawing):
     has_bias: bool
     d_out: int  # W is d_out x d_in; a bias is its last column
     d_in: int
+    groups: int = 1  # parts into which inputs and outputs of a convolution fall
 
     # ---- a family provides -------------------------------------------------------------------------------------------
 

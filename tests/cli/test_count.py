@@ -33,6 +33,7 @@ METHODS = {
     "ffg-u-lamda-0": {"inference": "inducingdeterministic"},
     "rank-1": {"inference": "rank1", "components": 5},
     "batch-ensemble": {"inference": "batchensemble", "ensemble_size": 5},
+    "mc-dropout": {"inference": "mcdropout"},
 }
 
 

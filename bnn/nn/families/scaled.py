@@ -64,8 +64,7 @@ class ScaledWeights(BayesianLayer):
         if input.ndim == len(self.weight_shape):  # an input without a batch
             return self.output(input.unsqueeze(1), draw).squeeze(1)
         r, s = self._drawn(draw)
-        groups = input.shape[1 - len(self.weight_shape)] // self.weight_shape[1]
-        x = input * self._over_inputs(r.repeat(1, groups), input.ndim)
+        x = input * self._over_inputs(r.repeat(1, self.groups), input.ndim)
         rows = self.fast_layout(x.flatten(0, 1)) if draw.folded else x.flatten(0, 1)
         y = self.run(rows, self.shared_weight, None).unflatten(0, x.shape[:2])
         scale, bias = self._over_inputs(s, y.ndim).to(y.dtype), self._bias()
