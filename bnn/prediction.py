@@ -29,7 +29,7 @@ from bnn._engine.members import (
 from bnn._engine.noise import Seeds, unwrapped
 from bnn._engine.temperature import temperature_of
 from bnn._engine.unused import warn_unused
-from bnn.nn.base import BayesianLayer
+from bnn.nn.drawn import Drawn
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
 # What inputs and outputs of a layer and the next may take, all draws of a pass together. Caches hold the less; every
@@ -181,15 +181,15 @@ def set_sampling_(network: nn.Module, value: str) -> None:
     """
     layers = layers_with_sampling(network)
     if not layers:
-        raise ValueError("no layer of this network has the option 'sampling'; inducing and ffg layers do")
+        raise ValueError("no layer of this network has the option 'sampling'; inducing, ffg and mcdropout layers do")
     options = [replace(layer.options, sampling=value) for layer in layers]  # all are checked before one is set
     for layer, option in zip(layers, options, strict=True):
         layer.options = option
 
 
-def layers_with_sampling(network: nn.Module) -> list[BayesianLayer]:
+def layers_with_sampling(network: nn.Module) -> list[Drawn]:
     """The layers of `network` that have the option `sampling`."""
-    return [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]
+    return [m for m in network.modules() if isinstance(m, Drawn) and "sampling" in m.options.names()]
 
 
 class _Draws:

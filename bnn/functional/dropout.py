@@ -12,4 +12,4 @@ def dropout_mask(noise: Tensor, p: float) -> Tensor:
     >>> dropout_mask(torch.tensor([-2.0, 0.0, 2.0]), 0.2)
     tensor([0.0000, 1.2500, 1.2500])
     """
-    return (torch.special.ndtr(noise) >= p).to(noise.dtype) / (1 - p)
+    return (torch.special.ndtr(noise) >= p).to(noise.dtype) / (1 - p) if p < 1 else torch.zeros_like(noise)

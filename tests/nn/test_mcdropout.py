@@ -56,7 +56,7 @@ def test_the_moments_of_every_inputs_output(
     p, x = 0.3, torch.randn(shape).double()
     layer = made(plain, p=p, channels=channels, sampling=sampling)
     mask_shape = list(shape[1:])
-    if channels:
+    if channels or isinstance(plain, nn.Linear):
         channel = len(shape) - 1 if isinstance(plain, nn.Linear) else 1
         mask_shape = [size if dim == channel else 1 for dim, size in enumerate(shape)][1:]
     outputs = drawn(layer, x)

@@ -19,7 +19,7 @@ class MCDropoutOptions(Options):
     """Options of `mcdropout`."""
 
     p: float = 0.1  # of an input to be dropped
-    channels: bool = False  # drops whole channels at all positions, as nn.Dropout2d; else single entries, as nn.Dropout
+    channels: bool = False  # convolutions drop whole channels, as nn.Dropout2d; else single entries, as nn.Dropout
     sampling: str = "auto"  # a mask for every input; "weight": one for the batch, a function; "local" is as "auto"
 
     def __post_init__(self) -> None:
@@ -33,9 +33,10 @@ class MCDropoutOptions(Options):
 class MCDropout(BayesianLayer):
     """y = W (m * x) + b, each entry of m being 0 with probability p and else 1 / (1 - p). No prior, no KL.
 
-    With E[m] = 1 the posterior mean is the plain layer, which `bnn.predict(samples=0)` runs. Of an image or a sequence
-    m has an entry for every entry of the input, or with `channels=True` for every channel, the same at all positions:
-    then, as for an input that is one row, W m is a draw of weights, W with some of its columns set to 0.
+    With E[m] = 1 the posterior mean is the plain layer, which `bnn.predict(samples=0)` runs. m has an entry for every
+    input of a linear layer, the same at all positions of a sequence; of a convolution for every entry of the image, or
+    with `channels=True` for every channel. But for single entries of images that is a draw of weights: W with some of
+    its columns set to 0.
 
     A draw has a mask for every input, or one for the whole batch (`sampling="weight"`, and inside `bnn.frozen_draw`).
     Every single input's output has the same distribution both ways.
@@ -79,10 +80,9 @@ class MCDropout(BayesianLayer):
             return self.dense_output(input, draw)
         if input.ndim == len(self.weight_shape):  # an input without a batch
             return self.output(input.unsqueeze(1), draw).squeeze(1)
-        shape = tuple(input.shape[2:])
-        if self.options.channels:
-            channel = len(shape) - (len(self.weight_shape) - 1)
-            shape = tuple(size if dim == channel else 1 for dim, size in enumerate(shape))
+        positions, space = input.ndim - 1 - len(self.weight_shape), len(self.weight_shape) - 2
+        shape = (*[1] * positions, *input.shape[2 + positions :])  # a sequence loses the same features everywhere
+        shape = (*shape[: len(shape) - space], *[1] * space) if self.options.channels else shape
         if self._by_input(input, draw):
             draw.call.by_rows.add(id(self))
             noise = draw.normals(self, "masks", input.shape[1], *shape, like=self._like(), by_input=True)
