@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn._engine.fold import FoldingWarning as FoldingWarning
     from bnn._engine.frozen import frozen_draw as frozen_draw
     from bnn.bayesianize import bayesianize_ as bayesianize_
+    from bnn.dropout import keep_dropout_ as keep_dropout_
     from bnn.ensemble import Ensemble as Ensemble
     from bnn.estimators import BayesianClassifier as BayesianClassifier
     from bnn.estimators import BayesianRegressor as BayesianRegressor
@@ -104,6 +105,7 @@ _NAMES = {
     "FoldingWarning": "bnn._engine.fold",
     "frozen_draw": "bnn._engine.frozen",
     "bayesianize_": "bnn.bayesianize",
+    "keep_dropout_": "bnn.dropout",
     "Ensemble": "bnn.ensemble",
     "BayesianClassifier": "bnn.estimators",
     "BayesianRegressor": "bnn.estimators",

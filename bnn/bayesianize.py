@@ -21,11 +21,10 @@ from bnn._conversion.selection import Choice, Inference, select
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
-from bnn._engine.members import Mixture
+from bnn._engine.members import Drawing, Mixture
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.functional.low_rank import LowRank
 from bnn.nn.base import BayesianLayer, Start, Weights, families, layer_types, pairing, plain_weights
-from bnn.nn.families.q.base import QInducing
 from bnn.nn.limited_rank import LimitedRank
 from bnn.nn.memory import covariance_bytes, refuse_beyond_memory, refuse_covariance
 from bnn.nn.options import Options
@@ -178,7 +177,7 @@ def _starts(
 ) -> list[Start]:
     """Where the posteriors of all layers start."""
     starts = [_start(plan, fitted.get(plan.layer), keep) for plan in plans]
-    _check_ensembles(network, plans, starts)
+    _check_ensembles(network, plans)
     return starts
 
 
@@ -341,11 +340,11 @@ def _naming(layer: str) -> Iterator[None]:
         raise type(error)(f"layer {layer or 'the network'!r}: {error}") from error
 
 
-def _check_ensembles(network: nn.Module, plans: list[_Plan], starts: list[Start]) -> None:
+def _check_ensembles(network: nn.Module, plans: list[_Plan]) -> None:
     """One mixture over the whole network: all ensembles have one size."""
-    posteriors = {name: vars(module).get("q") for name, module in network.named_modules()}  # converted earlier
-    posteriors |= {plan.name: start.objects.get("q") for plan, start in zip(plans, starts, strict=True)}
-    sizes = {name: q.members for name, q in posteriors.items() if isinstance(q, QInducing) and q.members}
+    earlier = {name: m.member_count() for name, m in network.named_modules() if isinstance(m, Drawing)}
+    all_sizes = earlier | {plan.name: plan.target.member_number(plan.options) for plan in plans}
+    sizes = {name: size for name, size in all_sizes.items() if size}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"all layers of an ensemble show the same member, so ensemble_size must agree; got {sizes}")
 

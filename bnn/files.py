@@ -19,6 +19,7 @@ from bnn._conversion.file_format import read, refuse_uninitialised, to_bytes
 from bnn._conversion.limits import kind_of
 from bnn._conversion.record import Conversion, skeleton
 from bnn._conversion.undo import unchanged_on_error
+from bnn._engine.forward import mark_root_
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import forget_temperature_, set_temperature_
 from bnn.bayesianize import convert_chosen_
@@ -27,6 +28,7 @@ from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import LEGACY_BUFFERS, BayesianLayer
 from bnn.nn.families.inducing import InducingBase, InducingOptions
 from bnn.nn.global_inducing import NAME
+from bnn.nn.kept_dropout import KEPT, KeptDropoutOptions
 
 LEGACY_JITTER = 1e-4  # what the 2020 code added to Psi, in units of its mean diagonal
 
@@ -194,6 +196,11 @@ def _replay_(conversion: Conversion, network: nn.Module) -> None:
         owner = modules[record.network]
         register_global_inducing_weights_(owner, **record.options | {"init": "paper"}, cat_dim=record.cat_dim)
         getattr(owner, NAME).options = InducingOptions(**record.options)
+    for name, sampling in conversion.dropouts.items():
+        KEPT[type(modules[name])].convert_(modules[name])
+        modules[name].options = KeptDropoutOptions(sampling)
+    if conversion.dropouts:
+        mark_root_(network)
 
 
 def _with_jitter(z: Tensor, raw: Tensor) -> Tensor:

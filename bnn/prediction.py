@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from bnn import closed_form, likelihoods
 from bnn._engine.call import Call, NotLast, Repeated, TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import MISTAKES, Statistics, counts_batches, in_one_pass, of_last_layer, one_by_one, warn_unfolded
+from bnn._engine.fold import (
+    MISTAKES,
+    Drawn,
+    Statistics,
+    counts_batches,
+    in_one_pass,
+    of_last_layer,
+    one_by_one,
+    warn_unfolded,
+)
 from bnn._engine.inputs import batches_of, check_network, evaluating, join_outputs, modules_of, number_of_inputs
 from bnn._engine.members import (
     Drawing,
@@ -29,7 +38,6 @@ from bnn._engine.members import (
 from bnn._engine.noise import Seeds, unwrapped
 from bnn._engine.temperature import temperature_of
 from bnn._engine.unused import warn_unused
-from bnn.nn.base import BayesianLayer
 
 HEAP_BYTES = 31 * 2**20  # glibc's largest threshold is 32 MiB; pages of larger blocks are fetched anew every time
 # What inputs and outputs of a layer and the next may take, all draws of a pass together. Caches hold the less; every
@@ -189,9 +197,9 @@ def set_sampling_(network: nn.Module, value: str) -> None:
         layer.options = option
 
 
-def layers_with_sampling(network: nn.Module) -> list[BayesianLayer]:
+def layers_with_sampling(network: nn.Module) -> list[Drawn]:
     """The layers of `network` that have the option `sampling`."""
-    return [m for m in network.modules() if isinstance(m, BayesianLayer) and "sampling" in m.options.names()]
+    return [m for m in network.modules() if isinstance(m, Drawn) and "sampling" in m.options.names()]
 
 
 class _Draws:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,12 +36,19 @@ class Family(NamedTuple):
         """All sizes that it has, set to a rank; {} for a family that keeps weights as they are."""
         return dict.fromkeys(filter(self.knows, ("inducing_rows", "inducing_cols", "rank")), rank)
 
+    @property
+    def points(self) -> bool:
+        """Whether its draws show one of a few points."""
+        return self.inference in ("batchensemble", "mcdropout") or self.options.get("q_inducing") == "ensemble"
+
 
 SIZES = {"inducing_rows": 2, "inducing_cols": 3}  # networks of tests are too small for a budget of parameters
 _Z = {"z_row", "z_col", "inducing_mean", "_lamda", "_d_row", "_d_col"}
 _FFG, _BIAS = {"weight_mean", "_weight_sd"}, frozenset({"bias_mean", "_bias_sd"})
 _FCG = {"mean", "_scale_diag", "_scale_tril"}
 _AB = {"a_mean", "_a_sd", "b_mean", "_b_sd"}
+_SHARED, _SHARED_BIAS = {"shared_weight"}, frozenset({"shared_bias"})
+_RANK1 = _SHARED | {"r_mean", "_r_sd", "s_mean", "_s_sd"}
 _MATRIX = _Z | {"_inducing_row_scale_tril", "_inducing_col_scale_tril"}
 
 FAMILIES = [
@@ -95,8 +103,11 @@ FAMILIES = [
     ),
     Family("ktied", "ktied", {}, {"mean", "_row_sd", "_col_sd"}),
     Family("ktied-dense", "ktied", {"rank": 3, "local_reparameterization": False}, {"mean", "_row_sd", "_col_sd"}),
+    Family("rank1", "rank1", {"components": 3}, _RANK1, bias=_SHARED_BIAS),
+    Family("batchensemble", "batchensemble", {}, _SHARED | {"r", "s"}, bias=_SHARED_BIAS),
+    Family("mcdropout", "mcdropout", {"p": 0.3}, _SHARED, bias=_SHARED_BIAS),
 ]
-MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble")]
+MAIN = [family for family in FAMILIES if family.id in ("ffg", "ffg-dense", "fcg", "diagonal", "ensemble", "rank1")]
 
 
 class LayerType(NamedTuple):
@@ -168,7 +179,7 @@ PAIRS = [
     (f, c)
     for f in FAMILIES
     for c in LAYER_TYPES
-    if f.id in ("ffg", "fcg", "diagonal", "singular", "singular-split") or c in BASIC
+    if f.id in ("ffg", "fcg", "diagonal", "singular", "singular-split", "rank1") or c in BASIC
 ]
 
 
@@ -191,7 +202,8 @@ def sizes_of(inference: Any) -> dict[str, int]:
 
 def by_weight(family: Family) -> dict[str, Any]:
     """The options of a family, with one function per draw for the whole batch."""
-    return family.options | ({"sampling": "weight"} if family.knows("sampling") else {})
+    whole = {"sampling": "weight", "channels": True}  # of which draws of weights exist
+    return family.options | {name: value for name, value in whole.items() if family.knows(name)}
 
 
 def small_net(family: Family, **options: Any) -> nn.Sequential:
@@ -208,10 +220,12 @@ def softplus_inverse(value: float) -> float:
 
 @torch.no_grad()
 def set_noise_(module: nn.Module, sd: float) -> None:
-    """Sets every posterior sd, and lamda, to `sd`; the members of an ensemble become mean + sd, mean - sd, ..."""
+    """Sets every posterior sd, and lamda, to `sd`; members of an ensemble become mean + sd, mean - sd, ..."""
     for layer in module.modules():
         if not isinstance(layer, BayesianLayer):
             continue
+        if layer.family == "mcdropout":  # the sd of what inputs are multiplied with
+            layer.options = dataclasses.replace(layer.options, p=sd**2 / (1 + sd**2))
         tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
         for name, tensor in tensors.items():
             if name in ("_row_sd", "_col_sd"):  # sds are a product of both
@@ -227,6 +241,9 @@ def set_noise_(module: nn.Module, sd: float) -> None:
             elif name == "inducing_mean" and tensor.ndim == 3:
                 signs = torch.tensor([(-1.0) ** k for k in range(len(tensor))])[:, None, None]
                 tensor.copy_(tensor.mean(0) + sd * signs)
+            elif name in ("r", "s", "r_mean", "s_mean"):
+                steps = torch.arange(len(tensor)) - (len(tensor) - 1) / 2
+                tensor.copy_(tensor.mean(0) + sd * (steps / steps.std(correction=0))[:, None])
 
 
 def cap_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> int:

@@ -36,7 +36,8 @@ def convert(net: nn.Module, inference: Any = "ffg", **options: Any) -> list[str]
 def varies(net: nn.Module, *inputs: Tensor, **kwargs: Any) -> bool:
     """Whether outputs differ from call to call."""
     with torch.no_grad():
-        return not torch.equal(net(*inputs, **kwargs), net(*inputs, **kwargs))
+        first = net(*inputs, **kwargs)
+        return not all(torch.equal(net(*inputs, **kwargs), first) for _ in range(20))  # members may show up twice
 
 
 # ---- what survives ---------------------------------------------------------------------------------------------------
@@ -232,6 +233,9 @@ def test_outputs_of_a_pretrained_network_are_kept(family: Family) -> None:
     net.eval()
     want = net(x).detach()
     convert(net, {"0": family.inference, "4": family.inference}, **(family.options | family.of_rank(19)))
+    if {"r", "r_mean"} & family.tensors:  # the mean over members is kept, not what they have in common
+        torch.testing.assert_close(bnn.draws(net, x, samples=0)[0], want)
+        return
     set_noise_(net, 1e-10)
     if family.options.get("q_inducing") == "ensemble":
         assert ((net(x) - want).abs().max() / want.abs().max()) < 1  # members start near the weights, not at them
@@ -497,7 +501,7 @@ def failing_conversions() -> dict[str, tuple[Any, dict[str, Any], type[Exception
             {"0": "ffg", "3": "fgg"},
             {},
             ValueError,
-            r"unknown inference 'fgg'; expected one of \['fcg', 'ffg'",
+            r"unknown inference 'fgg'; expected one of \[.*'fcg', 'ffg'",
         ),
         "option": (
             {"0": "ffg", "3": {"inference": "inducing", "prior_sdd": 1}},

@@ -29,13 +29,16 @@ from bnn.cli.app import app
 from bnn.cli.app import run as cli
 from bnn.data.sources import SOURCES
 from bnn.nn import base
+from bnn.nn.families.batchensemble import BatchEnsembleOptions
 from bnn.nn.families.fcg import FCGOptions
 from bnn.nn.families.ffg import FFGOptions
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.families.ktied import KTiedOptions
 from bnn.nn.families.matrixnormal import MatrixNormalOptions
+from bnn.nn.families.mcdropout import MCDropoutOptions
 from bnn.nn.families.q.base import CLASSES
 from bnn.nn.families.q.choice import names as q_names
+from bnn.nn.families.rank1 import Rank1Options
 from bnn.nn.families.singular import SingularOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -287,6 +290,9 @@ def test_the_options_page_lists_every_option_with_its_default() -> None:
         "`singular`": SingularOptions,
         "`matrixnormal`": MatrixNormalOptions,
         "`ktied`": KTiedOptions,
+        "`rank1`": Rank1Options,
+        "`batchensemble`": BatchEnsembleOptions,
+        "`mcdropout`": MCDropoutOptions,
     }
     for title, options in tables.items():
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections[title], flags=re.MULTILINE))

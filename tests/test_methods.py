@@ -64,7 +64,7 @@ def test_a_formula_counts_what_conversion_makes(name: str, layer: str) -> None:
     d_out, d_in = layer_shape(plain, "ffg")
     more: dict[str, Any] = {"init": "paper"} if METHODS[name].size is not None else {}
     found = bnn.parameter_count(made(plain, name, **more))
-    assert found == METHODS[name].parameters(d_out, d_in)
+    assert found == METHODS[name].parameters(d_out, d_in, c_in=plain.weight.shape[1])
     if more:
         found = bnn.parameter_count(made(plain, name, **more, **METHODS[name].sizes(7, 3)))
         assert found == METHODS[name].parameters(d_out, d_in, rows=7, cols=3)
@@ -75,6 +75,11 @@ def test_other_numbers_of_members() -> None:
     bnn.bayesianize_(net, "ensemble-u", ensemble_size=3)
     assert bnn.parameter_count(net) == METHODS["ensemble-u"].parameters(10, 21, K=3)
     assert METHODS["ensemble-w"].parameters(10, 21, K=2) == 420
+    for name, option in (("rank-1", "components"), ("batch-ensemble", "ensemble_size")):
+        net = nn.Sequential(nn.Conv2d(4, 10, 3, groups=2))
+        bnn.bayesianize_(net, name, **{option: 3})
+        assert bnn.parameter_count(net) == METHODS[name].parameters(10, 2 * 9 + 1, K=3, c_in=2)
+        assert METHODS[name].parameters(10, 21, K=3) == METHODS[name].parameters(10, 21, K=3, c_in=21)
 
 
 @pytest.mark.parametrize("name", conversions())
@@ -128,7 +133,7 @@ def test_methods_of_several_layers_in_one_dict() -> None:
         ("ensemble-w", r"use bnn.Ensemble\(net, members=5\)"),
         ("Deep_Ensemble", r"'ensemble-w' is a deep ensemble of plain networks"),
         ("compressed-ensemble", r'bnn.Ensemble\(net, members=3\), then bnn.bayesianize_\(ensemble, "ffg-u"\)'),
-        ("fgg-u", r"unknown inference 'fgg-u'; expected one of \['fcg'.*or a method: \['ffg-w', 'fcg-w', 'ffg-u'"),
+        ("fgg-u", r"unknown inference 'fgg-u'; expected one of \[.*'fcg'.*or a method: \['ffg-w', 'fcg-w', 'ffg-u'"),
     ],
 )
 def test_what_is_no_conversion_of_one_network_says_what_to_do(name: str, message: str) -> None:
@@ -241,7 +246,7 @@ def test_a_method_is_one_entry() -> None:
         ({"name": "other", "aliases": ("FFG",)}, "a method's name is of small letters"),
         ({"name": "other", "aliases": ("ffg",)}, "there is a method 'ffg' already"),
         ({"name": "other", "networks": 2}, "say with instead= what to do"),
-        ({"name": "other", "formula": "d_out - 1"}, "a formula is of d_out, d_in, M_out, M_in, K"),
+        ({"name": "other", "formula": "d_out - 1"}, "a formula is of d_out, d_in, M_out, M_in, c_in, K"),
         ({"name": "other", "formula": "width d_in"}, "got 'width'"),
         ({"name": "other", "formula": "N d_in"}, "got 'N'"),
         ({"name": "other", "multiplies": "N width"}, "a formula is of d_out, d_in, M_out, M_in, K, N"),

@@ -18,6 +18,7 @@ from bnn._common.text import nearest
 PLAIN = "deterministic"
 NARROW = 64  # inputs of a layer; the prior sd of 8 / sqrt(d_in) would be above 1 below
 FEW = 2000  # inputs of a data set, up to which the rates of a method are meant; small batches suit them
+MEMBER_OPTIONS = ("ensemble_size", "components")  # of families: how many members there are in one network
 SLOWER = 0.2  # factor of a method's rates for more inputs than that
 
 
@@ -30,10 +31,10 @@ class Method:
         title: for tables.
         about: what it is.
         when: when to choose it.
-        formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), the inducing matrix U
-            (M_out x M_in), the rank r and K members or networks. Sums of products, powers, quotients without
-            remainder. For inducing weights and ranks W is as `kernel` arranges it
-            (`bnn.functional.kernels.matrix_shape`).
+        formula: parameters of a layer with the matrix W (d_out x d_in; d_in counts the bias), c_in input channels of
+            its kernel (of a linear layer: its inputs, the bias not counted), the inducing matrix U (M_out x M_in), the
+            rank r and K members or networks. Sums of products, powers, quotients without remainder. For inducing
+            weights and ranks W is as `kernel` arranges it (`bnn.functional.kernels.matrix_shape`).
         multiplies: of a Linear layer for K draws of N rows each, by whole weights (`sampling="weight"`) and without
             gradients, as a formula of these sizes, N, and K draws. Products of matrices count, with what a call makes
             once for all draws; entrywise steps, factorisations and triangular solves do not. "" where it was not
@@ -69,9 +70,14 @@ class Method:
     size_names: tuple[str, ...] = ("inducing_rows", "inducing_cols")
 
     @property
+    def member_option(self) -> str | None:
+        """The option that says how many members there are in one network; None: there are none."""
+        return next((name for name in MEMBER_OPTIONS if name in self.options), None)
+
+    @property
     def members(self) -> int:
-        """Members of Ensemble-U, each of which trains on every batch; 1 for the others."""
-        return int(self.options.get("ensemble_size", 1))
+        """Members in one network, as of Ensemble-U, each of which trains on every batch; 1 for the others."""
+        return 1 if self.member_option is None else int(self.options[self.member_option])
 
     def rate(self, inputs: int, trained: bool = True) -> float:
         """The learning rate for so many inputs, of a network that is `trained` already or not."""
@@ -112,14 +118,25 @@ class Method:
         asked = [rows, cols] if len(self.size_names) > 1 else [min((n for n in (rows, cols) if n), default=None)]
         return {name: size for name, size in zip(self.size_names, asked, strict=True) if size is not None}
 
-    def parameters(self, d_out: int, d_in: int, rows: int | None = None, cols: int | None = None, K: int = 0) -> int:
+    def parameters(
+        self,
+        d_out: int,
+        d_in: int,
+        rows: int | None = None,
+        cols: int | None = None,
+        K: int = 0,
+        c_in: int | None = None,
+    ) -> int:
         """How many parameters a layer takes: with U, or a rank, of the usual size, or as given; K members or networks.
+
+        Args:
+            c_in: input channels of the kernel; None: d_in, as of a linear layer without a bias.
 
         >>> METHODS["ffg-u"].parameters(512, 4609, rows=64, cols=64)  # the last conv of a ResNet-18, with a bias
         336065
         """
         usual = min(self.size or 1, d_out, d_in)
-        sizes = {"d_out": d_out, "d_in": d_in, "M_out": rows or usual, "M_in": cols or usual}
+        sizes = {"d_out": d_out, "d_in": d_in, "M_out": rows or usual, "M_in": cols or usual, "c_in": c_in or d_in}
         sizes |= {"K": K or max(self.members, self.networks), "r": min(sizes["M_out"], sizes["M_in"])}
         return _value(_parsed(self.formula), sizes)
 
@@ -455,6 +472,42 @@ for _method in (
         options={"max_sd": 0.05, "init_sd": 0.02, "rank": 2},
         aliases=("ktied",),
         **TIED,
+    ),
+    Method(
+        "rank-1",
+        "Rank-1 BNN",
+        "one matrix, with Gaussian factors on its inputs and outputs in each of K components",
+        "members that disagree and uncertainty in each, for hardly more than one network",
+        "d_out d_in + 2 K (c_in + d_out)",
+        family="rank1",
+        options={"components": 4},
+        aliases=("rank1",),
+        multiplies=RUN,
+        **WEIGHTS,
+    ),
+    Method(
+        "batch-ensemble",
+        "BatchEnsemble",
+        "K members that share one matrix, each with factors on its inputs and outputs",
+        "an ensemble that trains like a plain network, for hardly more than one",
+        "d_out d_in + K (c_in + d_out)",
+        family="batchensemble",
+        options={"ensemble_size": 4},
+        aliases=("batchensemble",),
+        multiplies=RUN,
+        **WEIGHTS,
+    ),
+    Method(
+        "mc-dropout",
+        "MC dropout",
+        "a plain network that drops inputs of its layers at prediction, too",
+        "the baseline that takes no parameter, and needs no other training",
+        "d_out d_in",
+        family="mcdropout",
+        options={"p": 0.05},
+        aliases=("mcdropout",),
+        multiplies=RUN,
+        **WEIGHTS,
     ),
 ):
     register_method(_method)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from bnn._common.text import listed
+from bnn._engine.fold import Drawn
 from bnn.nn.base import BayesianLayer, layer_types, pairing
 from bnn.nn.families.inducing import InducingOptions
 from bnn.nn.global_inducing import NAME, GlobalInducing
+from bnn.nn.kept_dropout import KEPT, Kept, KeptDropoutOptions
 from bnn.nn.limited_rank import LimitedRank
 from bnn.nn.options import Options
 
@@ -55,6 +57,7 @@ class Conversion:
 
     layers: list[LayerRecord]  # in the order of `modules()`
     globals: list[GlobalRecord]
+    dropouts: dict[str, str] = field(default_factory=dict)  # kept Dropout layers: `sampling` by name
 
     @classmethod
     def of(cls, network: nn.Module) -> Conversion:
@@ -70,24 +73,31 @@ class Conversion:
                 for m in bayesian
                 if isinstance(m, GlobalInducing)
             ],
+            {names[m][0]: m.options.sampling for m in names if isinstance(m, Kept)},
         )
 
     def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self))
+        """As text; without kept Dropout layers as older versions read it."""
+        fields = asdict(self)
+        return json.dumps(fields if self.dropouts else {"layers": fields["layers"], "globals": fields["globals"]})
 
     @classmethod
     def from_json(cls, text: str) -> Conversion:
         """From text; ValueError if it is no record, or of families or options unknown here."""
-        fields = _fields("the conversion", json.loads(text), layers=list, globals=list)
+        value = json.loads(text)
+        value = {"dropouts": {}, **value} if isinstance(value, dict) else value
+        fields = _fields("the conversion", value, layers=list, globals=list, dropouts=dict)
+        for name, sampling in fields["dropouts"].items():
+            _parsed(f"dropouts[{name!r}]", lambda given: KeptDropoutOptions(**given), {"sampling": sampling})
         return cls(
             [_read_layer(f"layers[{i}]", layer) for i, layer in enumerate(fields["layers"])],
             [_read_global(f"globals[{i}]", one) for i, one in enumerate(fields["globals"])],
+            fields["dropouts"],
         )
 
     def check_fits(self, network: nn.Module) -> None:
         """Raises ValueError unless `network` is plain and has the recorded layers."""
-        converted = [name for name, module in network.named_modules() if isinstance(module, BayesianLayer)]
+        converted = [name for name, module in network.named_modules() if isinstance(module, Drawn)]
         if converted:
             raise ValueError(f"expected a plain network, but it is Bayesian already: {listed(map(repr, converted))}")
         names: dict[nn.Module, list[str]] = {}
@@ -96,6 +106,9 @@ class Conversion:
         modules = {name: module for module, all_names in names.items() for name in all_names}
         wrong = [problem for layer in self.layers if (problem := _problem(layer, modules, names))]
         wrong += [f"{one.network!r}: not in this network" for one in self.globals if one.network not in modules]
+        wrong += [
+            f"{name!r}: not a Dropout layer here" for name in self.dropouts if type(modules.get(name)) not in KEPT
+        ]
         if wrong:
             raise ValueError(f"this network has other layers: {listed(wrong)}")
         recorded = [layer.names[0] for layer in self.layers]

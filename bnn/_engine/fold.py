@@ -21,10 +21,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bnn._engine import recompute
-from bnn._engine.call import NotLast
+from bnn._engine.call import NotLast, TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.forward import Forward, open_forward
+from bnn._engine.forward import End, Forward, eager_around, forward_of, open_forward
 from bnn._engine.inputs import explain_names, modules_of
+from bnn._engine.members import Drawing
 from bnn._engine.noise import unwrapped
 from bnn._engine.unused import warn_outside
 
@@ -336,3 +337,61 @@ def counts_batches(network: nn.Module) -> bool:
         isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None
         for m in modules_of(network)
     )
+
+
+# ---- modules that take part in draws ---------------------------------------------------------------------------------
+
+
+class Drawn(Drawing):
+    """A module that sees all K draws together, whoever runs it: a forward, `torch.vmap`, checkpointing, the compiler.
+
+    A subclass fills `output`.
+    """
+
+    options: Any
+
+    def output(self, input: Tensor, draw: Draw) -> Tensor:
+        """The outputs (K, ...) under K draws, for an `input` (K, ...), or (1, ...) where all draws see the same."""
+        raise NotImplementedError
+
+    def entries_per_draw(self, input: Tensor, draw: Draw) -> int:
+        """Numbers that each of several draws in one pass takes, as far as they are known beforehand."""
+        return 0
+
+    def folded_output(self, input: Tensor, draw: Draw) -> Tensor:
+        """`output`, refused before it takes place where K draws would take too much memory."""
+        limit, k = draw.call.limit, draw.count
+        if limit is not None and k > 1:
+            size = self.entries_per_draw(input, draw) * input.element_size()  # bytes
+            if k * size > limit:
+                raise TooLarge(max(1, limit // size))
+        return self.output(input, draw)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The output under a draw: a different one at every call of the network."""
+        if eager_around():
+            return _outside_the_graph(self, input)
+        record = recompute.note(self)
+        forward = forward_of(self)
+        forward.enter(self)
+        draw = forward.draw
+        if forward.token is not None:  # K draws in one pass: all of them come together here
+            return folded(lambda x: self.folded_output(x, draw), input, forward)
+        if forward.ends is not None:  # this is the last layer: the network ends with the first of all draws
+            outputs = self.output(input.unsqueeze(0), draw)
+            forward.ends.append(End(outputs, outputs[0], mark_of(outputs)))
+            return forward.ends[-1].first
+        if record is not None:
+            draw = record.of(draw, took_a_number=forward.root is None).apart_from_others(draw)
+        output = self.output(input.unsqueeze(0), draw).squeeze(0)  # views without a copy in backward
+        recompute.keep(record, output)
+        return output
+
+
+def _run(module: Drawn, input: Tensor) -> Tensor:
+    return module.forward(input)
+
+
+# A compiled child of a network that is not compiled takes part in a forward that torch.compile cannot look into.
+# Without this name, which torch does not promise, compiling such a child fails.
+_outside_the_graph = getattr(torch, "_disable_dynamo", lambda function: function)(_run)

@@ -87,6 +87,10 @@ class Forward:
         if not torch.compiler.is_compiling():
             ever_ran.add(layer)
 
+    def ran(self, layer: nn.Module) -> bool:
+        """Whether `layer` has run in this forward."""
+        return id(layer) in self._ran
+
     def covers(self, module: nn.Module) -> bool:
         """Whether a run of `module` that starts now is a part of this forward rather than one of its own."""
         if module is self.root:

@@ -152,8 +152,8 @@ def _counted(method: Method, network: Architecture, plain: int, sizes: dict[str,
 def _options(method: Method, rows: int, cols: int, members: int) -> dict[str, Any]:
     """The arguments of `bnn.bayesianize_` that make a method with these sizes, without looking at weights."""
     found = {"inference": method.family, **method.options}
-    if method.members > 1:
-        found["ensemble_size"] = members
+    if method.member_option is not None:
+        found[method.member_option] = members
     return found | ({} if method.size is None else {**method.sizes(rows, cols), "init": "paper"})
 
 

@@ -19,7 +19,6 @@ from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
 from bnn.nn.base import BayesianLayer
-from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
 
@@ -191,6 +190,6 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
 
 
 def _members(network: nn.Module) -> int:
-    """Draws per step: as many as Ensemble-U has members, so that each trains on every batch."""
-    sizes = [m.q.members for m in network.modules() if isinstance(m, InducingBase)]
+    """Draws per step: as many as one network has members, so that each trains on every batch."""
+    sizes = [m.member_count() for m in network.modules() if isinstance(m, BayesianLayer)]
     return max(sizes, default=1) if all(sizes) else 1

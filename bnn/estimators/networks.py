@@ -60,8 +60,8 @@ def convert_(network: nn.Module, method: Method, options: dict[str, Any] | None,
         network = Ensemble(network, members or method.networks)
     if method.family == PLAIN:
         return network
-    if method.members > 1:
-        given = {"ensemble_size": members or method.members, **given}
+    if method.member_option is not None:
+        given = {method.member_option: members or method.members, **given}
     layers = [m for m in network.modules() if type(m) in set(layer_types())]
     if not layers:
         raise ValueError("network has no layer that a posterior could be put on, such as Linear or Conv2d")

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bnn._engine import recompute
-from bnn._engine.call import TooLarge
 from bnn._engine.draw import Draw
-from bnn._engine.fold import folded, join_draws, mark_of
-from bnn._engine.forward import End, eager_around, forward_of, running
-from bnn._engine.members import Drawing
+from bnn._engine.fold import Drawn, join_draws
+from bnn._engine.forward import running
 from bnn.functional.gaussian import check_kl
 from bnn.functional.linalg import positive
 from bnn.nn.options import Options
@@ -68,7 +65,7 @@ LEGACY_BUFFERS = frozenset(
 )
 
 
-class BayesianLayer(Drawing):
+class BayesianLayer(Drawn):
     """The interface of a pairing. A family fills the first part, a layer type the second, the base does the rest."""
 
     family: ClassVar[str]  # the name `inference=` knows
@@ -83,6 +80,7 @@ class BayesianLayer(Drawing):
     has_bias: bool
     d_out: int  # W is d_out x d_in; a bias is its last column
     d_in: int
+    groups: int = 1  # parts into which inputs and outputs of a convolution fall
 
     # ---- a family provides -------------------------------------------------------------------------------------------
 
@@ -99,6 +97,11 @@ class BayesianLayer(Drawing):
     @classmethod
     def covariance_size(cls, weights: Weights, options: Any) -> int:
         """n where the posterior keeps an n x n covariance, which must fit in memory; else 0."""
+        return 0
+
+    @classmethod
+    def member_number(cls, options: Any) -> int:
+        """How many members each draw shows one of, by the options, where the posterior is a mixture; else 0."""
         return 0
 
     @property
@@ -278,26 +281,6 @@ class BayesianLayer(Drawing):
 
     # ---- what users see ----------------------------------------------------------------------------------------------
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The output under a draw from the posterior: a different one at every call of the network."""
-        if eager_around():
-            return _outside_the_graph(self, input)
-        record = recompute.note(self)
-        forward = forward_of(self)
-        forward.enter(self)
-        draw = forward.draw
-        if forward.token is not None:  # K draws in one pass: all of them come together here
-            return folded(lambda x: self._checked(x, draw), input, forward)
-        if forward.ends is not None:  # this is the last layer: the network ends with the first of all draws
-            outputs = self.output(input.unsqueeze(0), draw)
-            forward.ends.append(End(outputs, outputs[0], mark_of(outputs)))
-            return forward.ends[-1].first
-        if record is not None:
-            draw = record.of(draw, took_a_number=forward.root is None).apart_from_others(draw)
-        output = self.output(input.unsqueeze(0), draw).squeeze(0)  # views without a copy in backward
-        recompute.keep(record, output)
-        return output
-
     def dense_output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs with weights drawn once per draw, shared by the whole batch."""
         if draw.folded and input.ndim > 2:
@@ -325,18 +308,13 @@ class BayesianLayer(Drawing):
         rows: Rows | None = known[key]
         return rows
 
-    def _checked(self, input: Tensor, draw: Draw) -> Tensor:
-        """`output`, refused before it takes place where K draws would take too much memory."""
-        limit, k = draw.call.limit, draw.count
-        if limit is not None and k > 1:
-            rows = self.rows_in(draw, input)
-            entries = input.numel() // len(input) if len(input) > 1 else 0
-            if rows is not None:  # twice: the next layer will have it as its input
-                entries += 2 * (input.shape[1] if rows.batched else 1) * rows.number * self.d_out
-            size = entries * input.element_size()  # bytes per draw
-            if k * size > limit:
-                raise TooLarge(max(1, limit // size))
-        return self.output(input, draw)
+    def entries_per_draw(self, input: Tensor, draw: Draw) -> int:
+        """What it sees of each draw, and what it gives, twice: the next layer will have it as its input."""
+        rows = self.rows_in(draw, input)
+        entries = input.numel() // len(input) if len(input) > 1 else 0
+        if rows is not None:
+            entries += 2 * (input.shape[1] if rows.batched else 1) * rows.number * self.d_out
+        return entries
 
     def shared(self, name: str, compute: Callable[[], T], draw: Draw | None = None) -> T:
         """What `compute()` returns, computed once per call: of `draw`, else of the forward that is running, if any."""
@@ -398,12 +376,3 @@ class BayesianLayer(Drawing):
         for key, unit in state_units(self, prefix, kept).items():
             kept[key] = kept[key] / (unit.to(kept[key].device) if isinstance(unit, Tensor) else unit)
         super()._load_from_state_dict(kept, prefix, *args)
-
-
-def _run(layer: BayesianLayer, input: Tensor) -> Tensor:
-    return layer.forward(input)
-
-
-# A compiled child of a network that is not compiled takes part in a forward that torch.compile cannot look into.
-# Without this name, which torch does not promise, compiling such a child fails.
-_outside_the_graph = getattr(torch, "_disable_dynamo", lambda function: function)(_run)

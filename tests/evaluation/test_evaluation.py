@@ -423,6 +423,12 @@ def by_hand(layer: Any, family: Family) -> tuple[Tensor | None, float | None, Te
     if family.inference == "singular":
         sds = torch.cat([F.softplus(state[name]).flatten() for name in ("_a_sd", "_b_sd")])
         return sds.clamp(max=options.get("max_sd", math.inf)), options.get("max_sd"), None, None
+    if family.inference == "rank1":
+        return F.softplus(torch.cat([state["_r_sd"].flatten(), state["_s_sd"].flatten()])), None, None, None
+    if family.inference == "batchensemble":
+        return torch.cat([(t - t.mean(0)).square().mean(0).sqrt() for t in (state["r"], state["s"])]), None, None, None
+    if family.inference == "mcdropout":
+        return None, None, None, None
     no_lamda = family.inference == "inducingdeterministic" or options.get("max_lamda") == 0
     cap = options.get("max_lamda")
     lamda = None if no_lamda else F.softplus(state["_lamda"]).clamp(max=cap or math.inf)

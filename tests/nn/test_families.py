@@ -318,6 +318,8 @@ def test_no_kl_is_infinite(family: Family) -> None:
                     tensor[: (math.isqrt(8 * tensor.numel() + 1) - 1) // 2] = raw
         kl = layer.kl_divergence()
         assert kl.isfinite()
+        if not kl.requires_grad:  # a posterior without a KL
+            continue
         gradients = torch.autograd.grad(kl, list(layer.parameters()), allow_unused=True)
         assert all(g is None or g.isfinite().all() for g in gradients)
 
@@ -354,7 +356,9 @@ def test_the_start_from_weights_has_rows_of_norm_1() -> None:
     torch.testing.assert_close(layer.z_row[:5] @ layer.z_row[:5].T, torch.eye(5), atol=1e-6, rtol=0.0)
 
 
-@every_family
+@pytest.mark.parametrize(
+    "family", [f for f in FAMILIES if f.knows("init_lamda") or f.knows("init_sd")], ids=lambda f: f.id
+)
 def test_init_scales_are_taken(family: Family) -> None:
     option = "init_lamda" if family.knows("init_lamda") else "init_sd"
     layer = bayesian_from_template(nn.Linear(7, 5), family.inference, **(family.options | {option: 0.02}))

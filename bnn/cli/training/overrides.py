@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from bnn._common.text import nearest
-from bnn._conversion.methods import PLAIN, family_of, find
+from bnn._conversion.methods import MEMBER_OPTIONS, PLAIN, family_of, find
 from bnn.cli.mistakes import Mistake
 from bnn.cli.training import defaults
 from bnn.cli.training.flags import Flags, flags, option
@@ -63,17 +63,28 @@ def with_method_flags(values: dict[str, Any], asked: Flags) -> dict[str, Any]:
 
 
 def _with_members(values: dict[str, Any], members: int | None) -> dict[str, Any]:
-    """Another size of Ensemble-U, which draws all its members in a step; or another number of networks."""
+    """Another number of members in one network, all drawn in a step; or another number of networks."""
     if members is None:
         return values
-    entries = [values["method"], *_entries(values["method"])]
-    if not any(isinstance(one, dict) and option_of(one, "q_inducing") == "ensemble" for one in entries):
+    entries = [one for one in [values["method"], *_entries(values["method"])] if isinstance(one, dict)]
+    names = [name for name in map(_member_option, entries) if name is not None]
+    if not names:
         return values | {"members": members}
     schedule = dict(values.get("schedule") or {})
     if schedule.get("samples", 1) > 1:
         schedule["samples"] = members
-    method = with_option(values["method"], "ensemble_size", members, "members")
+    method = values["method"]
+    for name in dict.fromkeys(names):
+        method = with_option(method, name, members, "members")
     return values | {"method": method, "schedule": schedule}
+
+
+def _member_option(entry: dict[str, Any]) -> str | None:
+    """The option that says how many members there are in one network; None where there are none."""
+    if option_of(entry, "q_inducing") == "ensemble":
+        return "ensemble_size"
+    known = option_names(str(entry.get("inference")))
+    return None if "q_inducing" in known else next((name for name in MEMBER_OPTIONS if name in known), None)
 
 
 def with_option(method: dict[str, Any], name: str, value: Any, flag: str) -> dict[str, Any]:

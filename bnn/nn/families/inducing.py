@@ -159,6 +159,10 @@ class InducingBase(DrawnInStages):
     def noisy(self, draw: Draw) -> bool:
         return self.has_lamda(self.options) and not draw.call.at_mean
 
+    @classmethod
+    def member_number(cls, options: InducingOptions) -> int:
+        return q_from(options.q_inducing, options).members
+
     def member_count(self) -> int:
         return self.q.members
 
