@@ -24,6 +24,7 @@ from bnn.functional.linalg import (
 )
 from bnn.nn.base import KL, BayesianLayer, Start, Weights
 from bnn.nn.options import Options, WeightSd, check_weight_sd, neal
+from bnn.nn.pruning import Prunable, mask_of
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,10 @@ class FFG(BayesianLayer):
 
     def sds(self) -> Weights:
         """The standard deviations, in the shapes of weight and bias."""
-        cap = self.options.max_sd
-        return Weights(positive(self._weight_sd, cap), positive(self._bias_sd, cap) if self.has_bias else None)
+        cap, mask = self.options.max_sd, mask_of(self, "_weight_sd")
+        weight = positive(self._weight_sd, cap)
+        weight = weight if mask is None else torch.where(mask, weight, 0)
+        return Weights(weight, positive(self._bias_sd, cap) if self.has_bias else None)
 
     @property
     def weight_sd(self) -> Tensor:
@@ -93,10 +96,20 @@ class FFG(BayesianLayer):
         return self.sds().bias
 
     def sds_and_cap(self) -> tuple[Tensor, float | None]:
-        return torch.cat([part.flatten() for part in self.sds() if part is not None]), self.options.max_sd
+        (weight, bias), mask = self.sds(), mask_of(self, "_weight_sd")
+        weight = weight.flatten() if mask is None else weight[mask]  # what was pruned has none
+        return (weight if bias is None else torch.cat([weight, bias])), self.options.max_sd
+
+    def prune_scores(self, inputs: Weights | None) -> list[Prunable]:
+        """|mean| / sd; by the output, |mean| rms(x) relative to the rms of all that the layer's weights add to it."""
+        mean = at_least_float32(self.kept("weight_mean")).abs()
+        if inputs is None:
+            return [Prunable(self.prunable, mean / positive(self._weight_sd, self.options.max_sd))]
+        squares = (mean.square() + self.sds().weight.square()) * inputs.weight.square()
+        return [Prunable(self.prunable, mean * inputs.weight / safe_sqrt(squares.sum()))]
 
     def mean_weights(self) -> Weights:
-        return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
+        return Weights(self.kept("weight_mean"), self.bias_mean if self.has_bias else None)
 
     def sample_weights(self, draw: Draw) -> Weights:
         mean, sds = self._in_fast_layout(draw)
@@ -193,8 +206,11 @@ class FFG(BayesianLayer):
 
     def kl_parts(self) -> KL:
         weight_sd, bias_sd = self.prior_sds()
-        _, sds = self.shared("means and sds", self._laid_out)
-        kl = kl_diagonal(at_least_float32(self.weight_mean), sds.weight, self.options.prior_mean, weight_sd)
+        mean, sds = self.shared("means and sds", self._laid_out)
+        weight, sd, mask = at_least_float32(mean.weight), sds.weight, mask_of(self, "_weight_sd")
+        if mask is not None:  # what was pruned is no variable any more: as the prior has it, which adds nothing
+            weight, sd = torch.where(mask, weight, self.options.prior_mean), torch.where(mask, sd, weight_sd)
+        kl = kl_diagonal(weight, sd, self.options.prior_mean, weight_sd)
         if sds.bias is not None:
             kl = kl + kl_diagonal(at_least_float32(self.bias_mean), sds.bias, self.options.prior_mean, bias_sd)
         return KL(u=kl, lamda=torch.zeros_like(kl))
