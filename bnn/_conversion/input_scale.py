@@ -76,6 +76,6 @@ def _watched(layers: Sequence[BayesianLayer]) -> Iterator[dict[nn.Module, _Squar
         squares[layer].add((*args, *kwargs.values())[0])
 
     with ExitStack() as stack:
-        for layer in layers:
+        for layer in (one for one in layers if one.runs):
             stack.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
         yield squares
