@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn import parameters as parameters
     from bnn import plots as plots
     from bnn import prediction as prediction
+    from bnn import prune as prune
     from bnn import report as report
     from bnn import temperature as temperature
     from bnn import train as train
@@ -60,6 +61,7 @@ if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` an
     from bnn.prediction import draws as draws
     from bnn.prediction import predict as predict
     from bnn.prediction import set_sampling_ as set_sampling_
+    from bnn.prune import prune_ as prune_
     from bnn.teacher import Teacher as Teacher
     from bnn.temperature import calibrate_ as calibrate_
     from bnn.train import History as History
@@ -91,6 +93,7 @@ _MODULES = frozenset(
         "parameters",
         "plots",
         "prediction",
+        "prune",
         "report",
         "temperature",
         "train",
@@ -126,6 +129,7 @@ _NAMES = {
     "draws": "bnn.prediction",
     "predict": "bnn.prediction",
     "set_sampling_": "bnn.prediction",
+    "prune_": "bnn.prune",
     "Teacher": "bnn.teacher",
     "calibrate_": "bnn.temperature",
     "History": "bnn.train",

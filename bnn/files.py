@@ -29,6 +29,7 @@ from bnn.nn.base import LEGACY_BUFFERS, BayesianLayer
 from bnn.nn.families.inducing import InducingBase, InducingOptions
 from bnn.nn.global_inducing import NAME
 from bnn.nn.kept_dropout import KEPT, KeptDropoutOptions
+from bnn.nn.pruning import expect_masks_
 
 LEGACY_JITTER = 1e-4  # what the 2020 code added to Psi, in units of its mean diagonal
 
@@ -37,7 +38,8 @@ def save(network: nn.Module, path: Path) -> None:
     """Writes a network to one file: the tensors of its state dict, how it was converted, and its temperature.
 
     The file appears whole or not at all; it replaces an older one and keeps its permissions. Shared tensors (tied
-    layers) are stored once. A checksum of everything that `bnn.load_` reads goes with it.
+    layers) are stored once, of pruned ones (`bnn.prune_`) what is kept and a bit for every entry. A checksum of
+    everything that `bnn.load_` reads goes with it.
 
     Args:
         network: a Bayesian network, or a plain one.
@@ -101,6 +103,7 @@ def _check_replay(network: nn.Module, tensors: Mapping[str, Tensor], conversion:
             warnings.simplefilter("always")
             try:
                 _replay_(conversion, twin)
+                _expect_masks_(twin, tensors)
             except (TypeError, RuntimeError, ArithmeticError) as error:  # sizes beyond all bounds
                 said = f"cannot load {path}: its record of the conversion makes no sense: {error}"
                 raise FileFormatError(said, path) from error
@@ -201,6 +204,13 @@ def _replay_(conversion: Conversion, network: nn.Module) -> None:
         modules[name].options = KeptDropoutOptions(sampling)
     if conversion.dropouts:
         mark_root_(network)
+
+
+def _expect_masks_(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Makes room, in place, for the masks of pruned layers among the tensors of a file."""
+    for name, module in network.named_modules(remove_duplicate=False):
+        if isinstance(module, BayesianLayer):
+            expect_masks_(module, f"{name}." if name else "", tensors)
 
 
 def _with_jitter(z: Tensor, raw: Tensor) -> Tensor:

@@ -9,29 +9,49 @@ from torch import Tensor, nn
 from bnn._common.checks import check_positive
 from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer
+from bnn.nn.pruning import pruned_entries
 
 
 def parameter_count(network: nn.Module, keep: float = 1.0) -> int:
-    """The number of parameters of `network`, tied ones counted once.
+    """The number of parameters of `network`, tied ones counted once, without those that `bnn.prune_` took.
 
     Args:
         keep: the fraction of prunable parameters that pruning would leave: Z of inducing layers, mean and sd of the
             weights of `ffg` layers (the paper's choice); everything else stays. Rounded once, over the whole network.
+            What is gone does not come back: no more are counted than there are.
 
-    >>> from bnn import bayesianize_
+    >>> from bnn import bayesianize_, prune_
     >>> net = nn.Linear(100, 50)
     >>> parameter_count(net)
     5050
     >>> bayesianize_(net, "inducing", inducing_rows=8, inducing_cols=8)
     >>> parameter_count(net), parameter_count(net, keep=0.5)
     (1353, 749)
+    >>> prune_(net, keep=0.5)
+    >>> parameter_count(net)
+    749
     """
-    if not 0 <= keep <= 1:
-        raise ValueError(f"keep must be a fraction between 0 and 1, got {keep!r}")
+    check_keep(keep)
     total = sum(parameter.numel() for parameter in network.parameters())
     layers = [module for module in network.modules() if isinstance(module, BayesianLayer)]
-    prunable = sum(getattr(layer, name).numel() for layer in layers for name in layer.prunable)
-    return round(total - (1 - keep) * prunable)
+    prunable = sum(prunable_count(layer) for layer in layers)
+    return min(total - prunable + number_kept(total, prunable, keep), total - sum(map(pruned_entries, layers)))
+
+
+def check_keep(keep: float) -> None:
+    """Raises ValueError unless it is a fraction."""
+    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 <= keep <= 1:
+        raise ValueError(f"keep must be a fraction between 0 and 1, got {keep!r}")
+
+
+def prunable_count(layer: BayesianLayer) -> int:
+    """How many parameters of a layer can be pruned, or were."""
+    return sum(getattr(layer, name).numel() for name in layer.prunable)
+
+
+def number_kept(total: int, prunable: int, keep: float) -> int:
+    """How many of the prunable parameters are kept, where all `total` parameters are rounded once, as in the paper."""
+    return round(total - (1 - keep) * prunable) - (total - prunable)
 
 
 def parameter_groups(network: nn.Module, lr: float, *, scales: float = 10.0, u: float = 1.0) -> list[dict[str, Any]]:

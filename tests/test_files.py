@@ -389,8 +389,8 @@ def rewrite(path, **metadata) -> None:
 
 
 def test_newer_and_nonsense_versions(saved):
-    rewrite(saved, format_version="2", bnn_version="9.1")
-    refused(plain(), saved, bnn.FileFormatError, r"written by a newer version of bayesianize \(9.1, format 2.*upgrade")
+    rewrite(saved, format_version="3", bnn_version="9.1")
+    refused(plain(), saved, bnn.FileFormatError, r"written by a newer version of bayesianize \(9.1, format 3.*upgrade")
     rewrite(saved, format_version="one")
     refused(plain(), saved, bnn.FileFormatError, "no valid format version, found 'one'")
 

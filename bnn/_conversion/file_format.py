@@ -18,11 +18,13 @@ from torch.nn.parameter import is_lazy
 from bnn._common.records import stored_number
 from bnn._common.text import listed
 from bnn._conversion.record import Conversion
+from bnn._conversion.sparse_tensors import masks_in, packed, unpacked
 from bnn._engine.temperature import temperature_of
 from bnn.nn.base import BayesianLayer
+from bnn.nn.pruning import masked
 
 FORMAT = "bayesianize"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # of files with pruned tensors; others are still written as version 1, for older readers
 
 Path = str | os.PathLike[str]
 
@@ -45,15 +47,17 @@ class FileFormatError(ValueError):
 
 def to_bytes(network: nn.Module, path: str) -> bytes:
     """The file of a network: the tensors of its state dict, and how it was converted. Errors name `path`."""
-    tensors, aliases = _packed(_tied_state(network))
+    tensors, aliases = _separate(_tied_state(network))
+    tensors, pruned = packed(tensors, masks_in(network))
     temperature = temperature_of(network)
     metadata = {
         "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
+        "format_version": str(FORMAT_VERSION if pruned else 1),
         "bnn_version": _version(),
         "conversion": Conversion.of(network).to_json(),
         "aliases": json.dumps(aliases),
         **({} if temperature == 1 else {"temperature": json.dumps(temperature)}),
+        **({"pruned": json.dumps(pruned)} if pruned else {}),
     }
     metadata["checksum"] = checksum(metadata, tensors)
     try:
@@ -63,18 +67,18 @@ def to_bytes(network: nn.Module, path: str) -> bytes:
 
 
 def _tied_state(network: nn.Module) -> dict[str, Any]:
-    """The state dict, in which what a tied layer trains in other units is one tensor under all its names."""
+    """The state dict, in which what it holds of a tied layer in other units, or masked, is one tensor for all names."""
     state: dict[str, Any] = dict(network.state_dict())
     first: dict[int, str] = {}
     for name, module in network.named_modules(remove_duplicate=False):
         prefix = f"{name}." if name else ""
         known = first.setdefault(id(module), prefix)
-        names = module.units() if isinstance(module, BayesianLayer) and known != prefix else ()
+        names = [*module.units(), *masked(module)] if isinstance(module, BayesianLayer) and known != prefix else ()
         state.update({prefix + part: state[known + part] for part in names if known + part in state})
     return state
 
 
-def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors as safetensors wants them (contiguous, none sharing memory), and {alias: name of the same tensor}."""
     refuse_uninitialised(state)
     tensors: dict[str, Tensor] = {}
@@ -127,6 +131,10 @@ def read(path: str) -> tuple[dict[str, Tensor], Conversion, float]:
         ) from error
     if "checksum" in metadata and metadata["checksum"] != checksum(metadata, tensors):  # older files have none
         raise FileFormatError(f"{path} is damaged: its checksum does not fit; load another copy of it", path)
+    try:
+        tensors = unpacked(tensors, json.loads(metadata.get("pruned", "{}")))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} does not hold what its record of pruning says: {error}", path) from error
     return tensors | {alias: tensors[name] for alias, name in aliases.items()}, conversion, temperature
 
 
@@ -181,7 +189,7 @@ def _aliases(text: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """CRC-32 of all that `load_` reads: other metadata may be added to a file. At 5 GB/s it costs a tenth of a save."""
     described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
-    known = [metadata[name] for name in ("temperature",) if name in metadata]  # older files have none
+    known = [metadata[name] for name in ("temperature", "pruned") if name in metadata]  # older files have none
     total = zlib.crc32(json.dumps([metadata["conversion"], metadata["aliases"], described, *known]).encode())
     for name in sorted(tensors):
         if tensors[name].numel():

@@ -18,6 +18,7 @@ from bnn._engine.inputs import evaluating, number_of_inputs
 from bnn.nn.base import BayesianLayer, layer_types, plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.nn.families.q.global_slice import GlobalSlice
+from bnn.nn.pruning import masked
 
 LARGEST = 8192  # entries of a row of a plain layer: its second moments take half a gigabyte
 
@@ -115,6 +116,11 @@ def _check(name: str, layer: nn.Module, readers: Counter[int]) -> None:
             raise ValueError(
                 f"{shown} is an Ensemble-U of {layer.q.members} members, which stand for its uncertainty: use "
                 'q_inducing="diagonal" ("ffg-u"), or a bnn.Ensemble of several networks, each with a Laplace of its own'
+            )
+        if masked(layer):
+            raise ValueError(
+                f"{shown} is pruned, and Laplace's approximation turns Z, so that the zeros would not stay: choose "
+                "other layers with layers=, or prune after it"
             )
         return
     if isinstance(layer, BayesianLayer):

@@ -13,6 +13,7 @@ from bnn._engine.inputs import check_network
 from bnn.nn.base import BayesianLayer, layer_types
 from bnn.nn.global_inducing import GlobalInducing
 from bnn.nn.limited_rank import LimitedRank
+from bnn.nn.pruning import own_count, pruned_entries
 
 PLAIN = "-"  # the family of a layer that is no posterior
 
@@ -30,6 +31,7 @@ class LayerSummary:
     energy_kept: float | None  # of the weights or outputs it was converted from; None where that is not known
     multiplies_before: int
     multiplies: int
+    kept: float | None = None  # of the parameters that can be pruned; None where none was
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,13 @@ class Summary:
         return found
 
     def __str__(self) -> str:
-        heads = ["layer", "type", "family", "M", "before", "after", "", "energy", "multiplies/row"]
+        heads = ["layer", "type", "family", "M", "before", "after", "", "energy", "multiplies/row", "kept"]
         rows = [_cells(layer) for layer in self.layers]
         for name, total in self.totals.items():
-            rows.append([name, "", "", "", f"{total.before:,}", f"{total.after:,}", f"{total.fraction:.1%}", "", ""])
+            numbers = [f"{total.before:,}", f"{total.after:,}", f"{total.fraction:.1%}"]
+            rows.append([name, "", "", "", *numbers, "", "", ""])
+        if all(layer.kept is None for layer in self.layers):  # nothing was pruned
+            heads, rows = heads[:-1], [row[:-1] for row in rows]
         return _table(heads, rows, rule=len(self.layers))
 
     __repr__ = __str__
@@ -74,7 +79,8 @@ def summary(network: nn.Module) -> Summary:
 
     Energy is the fraction of |W|^2 that a conversion kept (of the outputs' energy, where it saw inputs); networks from
     files do not know it. Multiplies are those of one draw per row, an input vector or one position of a convolution.
-    Tied layers count once.
+    Tied layers count once. Of pruned layers (`bnn.prune_`) only what is kept counts, and `kept` says how much of what
+    can be pruned that is; zeros are multiplied as any other number.
 
     >>> import bnn
     >>> net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
@@ -90,9 +96,10 @@ def summary(network: nn.Module) -> Summary:
     found = {name: module for name, module in network.named_modules() if isinstance(module, covered)}
     layers = [_layer(name, module) for name, module in found.items()]
     bayesian = [layer for layer in layers if layer.family != PLAIN]
-    shared = sum(_count(module) for module in network.modules() if isinstance(module, GlobalInducing))
+    shared = sum(own_count(module) for module in network.modules() if isinstance(module, GlobalInducing))
     own = Totals(sum(one.before for one in bayesian), sum(one.after for one in bayesian) + shared)
     everything = sum(one.numel() for one in network.parameters() if not is_lazy(one))
+    everything -= sum(pruned_entries(module) for module in network.modules() if isinstance(module, BayesianLayer))
     whole = Totals(everything - own.after + own.before, everything)
     return Summary(layers, {"Bayesian layers": own, "network": whole})
 
@@ -100,7 +107,7 @@ def summary(network: nn.Module) -> Summary:
 def _layer(name: str, module: nn.Module) -> LayerSummary:
     shown = name or "the network"
     if not isinstance(module, BayesianLayer):
-        weight, count = module._parameters.get("weight"), _count(module)
+        weight, count = module._parameters.get("weight"), own_count(module)
         dense = 0 if weight is None or is_lazy(weight) else weight.numel()
         return LayerSummary(shown, type(module).__name__, PLAIN, None, count, count, None, dense, dense)
     dense = math.prod(module.weight_shape)
@@ -109,12 +116,15 @@ def _layer(name: str, module: nn.Module) -> LayerSummary:
     if isinstance(module, LimitedRank):
         sizes = module.sizes()
         cost = min(dense, _factored(module))  # a layer that is too small to gain runs dense
-    kind, kept = module.plain.__name__, module.energy_kept
-    return LayerSummary(shown, kind, module.family, sizes, before, _count(module), kept, dense, cost)
+    kind, energy, after = module.plain.__name__, module.energy_kept, own_count(module)
+    return LayerSummary(shown, kind, module.family, sizes, before, after, energy, dense, cost, _kept(module))
 
 
-def _count(module: nn.Module) -> int:
-    return sum(one.numel() for one in module.parameters(recurse=False) if not is_lazy(one))
+def _kept(layer: BayesianLayer) -> float | None:
+    """The fraction of what can be pruned that is left; None where all is."""
+    whole = sum(getattr(layer, name).numel() for name in layer.prunable)
+    gone = pruned_entries(layer)
+    return 1 - gone / whole if gone else None
 
 
 def _factored(layer: LimitedRank) -> int:
@@ -131,7 +141,8 @@ def _cells(layer: LayerSummary) -> list[str]:
     kept = "" if layer.energy_kept is None else f"{layer.energy_kept:.1%}"
     share = f"{layer.after / layer.before:.1%}" if layer.before else ""
     counts = [f"{layer.before:,}", f"{layer.after:,}", share]
-    return [layer.name, layer.type, layer.family, sizes, *counts, kept, f"{layer.multiplies:,}"]
+    left = "" if layer.kept is None else f"{layer.kept:.1%}"
+    return [layer.name, layer.type, layer.family, sizes, *counts, kept, f"{layer.multiplies:,}", left]
 
 
 def _table(heads: list[str], rows: list[list[str]], rule: int) -> str:

@@ -19,6 +19,7 @@ from bnn.cli.options import NETS
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.nn.base import layer_types
 from bnn.nn.memory import total_memory
+from bnn.nn.pruning import own_count
 from bnn.parameters import parameter_count
 from bnn.train.presets import presets
 from bnn.train.recipe import Recipe
@@ -225,7 +226,7 @@ def _memory_note(count: int | None) -> str:
 
 
 def _own(module: nn.Module | None) -> int:
-    return 0 if module is None else sum(parameter.numel() for parameter in module.parameters(recurse=False))
+    return 0 if module is None else own_count(module)
 
 
 def _shape(module: nn.Module | None) -> list[int] | None:

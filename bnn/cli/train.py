@@ -12,6 +12,7 @@ from bnn.cli.console import print_json, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet
 from bnn.cli.training.flags import Flags, with_flags
+from bnn.train.prune_options import prune_options
 from bnn.train.recipe import RUN
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
     plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "
-    state = "finished already, nothing is trained" if done else f"{plain}{recipe.schedule.epochs} epochs"
+    more = "" if recipe.prune is None else f", then {prune_options(recipe.prune, recipe.schedule.epochs).epochs} pruned"
+    state = "finished already, nothing is trained" if done else f"{plain}{recipe.schedule.epochs} epochs{more}"
     say(f"run: {folder}, {state}")
 
 

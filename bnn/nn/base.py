@@ -19,6 +19,7 @@ from bnn._engine.forward import running
 from bnn.functional.gaussian import check_kl
 from bnn.functional.linalg import positive
 from bnn.nn.options import Options
+from bnn.nn.pruning import Prunable, expect_masks_, kept, masked
 from bnn.nn.registry import Registry, joins
 from bnn.nn.start import Start as Start
 from bnn.nn.start import Weights as Weights
@@ -125,6 +126,15 @@ class BayesianLayer(Drawn):
         """All standard deviations of the posterior, of any shape, and their cap, for reports; None for a point."""
         own = [positive(getattr(self, name)).flatten() for name in self.scales if name in self._parameters]
         return (torch.cat(own) if own else None), None
+
+    def prune_scores(self, inputs: Weights | None) -> list[Prunable]:
+        """How much every entry of the parameters in `prunable` matters, each of them once; see `bnn.prune_`.
+
+        Args:
+            inputs: the root mean square of what every weight multiplies, in the shape of the weights, where entries
+                are to be judged by the layer's output; None: by themselves.
+        """
+        raise NotImplementedError
 
     def mean_weights(self) -> Weights:
         """The posterior mean."""
@@ -316,6 +326,10 @@ class BayesianLayer(Drawn):
             entries += 2 * (input.shape[1] if rows.batched else 1) * rows.number * self.d_out
         return entries
 
+    def kept(self, name: str) -> Tensor:
+        """The parameter of this name, with exact zeros where it was pruned: how a family reads what is `prunable`."""
+        return kept(self, name)
+
     def shared(self, name: str, compute: Callable[[], T], draw: Draw | None = None) -> T:
         """What `compute()` returns, computed once per call: of `draw`, else of the forward that is running, if any."""
         forward = running() if draw is None else None
@@ -368,11 +382,14 @@ class BayesianLayer(Drawn):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in masked(self):
+            destination[prefix + name] = self.kept(name) if keep_vars else self.kept(name).detach()
         for key, unit in state_units(self, prefix, destination).items():
             destination[key] = destination[key] * unit
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        kept = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
-        for key, unit in state_units(self, prefix, kept).items():
-            kept[key] = kept[key] / (unit.to(kept[key].device) if isinstance(unit, Tensor) else unit)
-        super()._load_from_state_dict(kept, prefix, *args)
+        own = {k: v for k, v in state_dict.items() if k.removeprefix(prefix) not in LEGACY_BUFFERS}
+        expect_masks_(self, prefix, own)
+        for key, unit in state_units(self, prefix, own).items():
+            own[key] = own[key] / (unit.to(own[key].device) if isinstance(unit, Tensor) else unit)
+        super()._load_from_state_dict(own, prefix, *args)

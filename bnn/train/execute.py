@@ -21,6 +21,7 @@ from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.prune import prune_
 from bnn.teacher import Teacher
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
@@ -28,11 +29,13 @@ from bnn.train.build import build_data, build_net
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
+from bnn.train.prune_options import prune_options
+from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
-from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, RECIPE, TRAIN, RunFolder, check_free
+from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, PRUNE, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
 
-BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE = 10, 11, 12, 13, 14  # what a derived seed is for
+BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE, TUNE = 10, 11, 12, 13, 14, 15  # what a derived seed is for
 
 
 def run_recipe(
@@ -64,6 +67,11 @@ def run_recipe(
     else:
         history = _train_plain(recipe, net, data, recipe.schedule, _stage(folder, TRAIN), settings)
         chosen, candidates = recipe, None
+    if recipe.prune is not None:
+        options, place = prune_options(recipe.prune, recipe.schedule.epochs), _stage(folder, PRUNE)
+        own = settings | {"likelihood": history.likelihood, "seed": derived(recipe.seed, TUNE), "out": place}
+        history = replace(history, tuned=prune_and_train_(net, data, options, chosen.schedule, own))
+        history.likelihood = history.likelihood if history.tuned is None else history.tuned.likelihood
     if recipe.laplace is not None:
         stage = LaplaceStage(recipe.laplace, data, history.likelihood)
         history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
@@ -91,7 +99,7 @@ def _check_stages(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -
         raise ValueError('patience needs validation data: data = {..., "validation": 0.1}')
     if data.validation is None and recipe.kl_weights:
         raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
-    if (recipe.bayesian and recipe.pretrain is not None) or recipe.laplace is not None:
+    if (recipe.bayesian and recipe.pretrain is not None) or recipe.laplace is not None or recipe.prune is not None:
         with own_randomness(torch.device("cpu")), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again when it is done
             trial = copy.deepcopy(net)
@@ -99,6 +107,8 @@ def _check_stages(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -
                 bayesianize_(trial, **recipe.method)
             if recipe.bayesian and recipe.global_inducing is not None:
                 register_global_inducing_weights_(trial, **recipe.global_inducing)
+            if recipe.prune is not None:
+                prune_(trial, prune_options(recipe.prune, recipe.schedule.epochs).keep)
             if recipe.laplace is not None:
                 LaplaceStage(recipe.laplace, data, likelihood).check(trial)
 

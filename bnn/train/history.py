@@ -29,6 +29,7 @@ class History:
         stopped: why training ended: "finished" or "patience".
         out: the run's folder, or None.
         laplace: what `bnn.laplace_` found in the end, where it was asked for.
+        tuned: the course of training after pruning, where a recipe asked for it.
     """
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -37,6 +38,7 @@ class History:
     stopped: str = "finished"
     out: str | None = None
     laplace: Laplace | None = None
+    tuned: History | None = None
 
     @property
     def last(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from bnn._common.text import nearest
 from bnn._conversion.methods import METHODS, PLAIN, conversions, find
 from bnn.data.sources import SOURCES, source_of
 from bnn.train.laplace_options import check_stored
+from bnn.train.prune_options import prune_options
 from bnn.train.schedule import MORE, USUAL, Schedule
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Recipe:
     """Everything that decides the result of a run, apart from the data themselves.
 
     Stages: build the network (and `members` independent copies of it); train it plain by `pretrain`, or read `weights`;
-    convert it by `method`; train by `schedule`; `laplace`; calibrate it. A stage that is not asked for is left out.
+    convert it by `method`; train by `schedule`; `prune` it; `laplace`; calibrate it. A stage that is not asked for is
+    left out.
 
     Args:
         data: {"name": a named set, ...}, {"csv": file, "target": column, ...}, {"folder": path, ...} or
@@ -52,6 +54,10 @@ class Recipe:
             `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
+            for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
+            {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
+            nothing is pruned.
         laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
             a name or a glob, or a list of these; of an ensemble in every member. With other options, as
             {"layers": "last", "prior_precision": "marginal"}; see `bnn.fit`. None: no layer does.
@@ -100,6 +106,14 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
+    prune: float | dict[str, Any] | None = described(
+        "Keep so much of what can be pruned, as 0.5, after training; then train on for a quarter of the epochs.",
+        default=None,
+        panel=NETWORK,
+        typed=float,
+        least=0,
+        bayesian=True,
+    )
     laplace: str | tuple[str, ...] | dict[str, Any] | None = described(
         "Laplace's posterior in the end, of these layers: last, all, or a name.", default=None, panel=NETWORK, typed=str
     )
@@ -121,6 +135,10 @@ class Recipe:
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
         check_stored(self.laplace)
+        if self.prune is not None:
+            prune_options(self.prune, self.schedule.epochs)
+            if not self.bayesian:
+                raise ValueError("prune needs a Bayesian method: what can be pruned are parameters of a posterior")
         for weight in self.kl_weights:
             check_positive("a weight in kl_weights", weight, zero=True)
         if self.kl_weights and not self.bayesian:

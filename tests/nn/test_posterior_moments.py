@@ -536,3 +536,26 @@ def test_local_reparameterisation_by_monte_carlo(shape: str) -> None:
     variance = (a.var(0) + b.var(0)) / 2
     assert ((a.mean(0) - b.mean(0)).abs() < ERRORS * (2 * variance / n).sqrt()).all()
     assert ((a.var(0) - b.var(0)).abs() < ERRORS * variance * (4 / n) ** 0.5).all()
+
+
+# ---- pruned ----------------------------------------------------------------------------------------------------------
+
+
+@WHITENED
+@pytest.mark.parametrize("q", POSTERIORS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pruned_z_is_a_z(shape: str, q: str, whitened: bool, scripted: ScriptedNoise) -> None:
+    """Draws, mean and KL are those of the dense Gaussian of the Z with zeros, though the parameter drifted since."""
+    layer = inducing(shape, q, whitened)
+    bnn.prune_(layer, keep=0.5)
+    with torch.no_grad():
+        layer.z_row.add_(1.0)  # as momentum of before would
+    state = layer.state_dict()
+    assert (state["z_row"] == 0).any()
+    assert torch.equal(state["z_row"] == 0, ~state["_mask_z_row"])
+    expected = dense_posterior(layer, q, whitened)
+    assert_moments(exact_moments(layer, scripted, 3 if q == "ensemble" else 1), expected)
+    if q != "ensemble":
+        prior = prior_of_u(layer, whitened)
+        kl = kl_divergence(MultivariateNormal(*q_of_u(state, q)), prior)
+        torch.testing.assert_close(layer.kl_parts().u, kl)

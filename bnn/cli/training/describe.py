@@ -36,11 +36,13 @@ from bnn.evaluation.network import size_of
 from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.prune import prune_
 from bnn.train.build import build_data, build_net
 from bnn.train.execute import check_teacher, why_not_calibrated
 from bnn.train.laplace import LaplaceStage
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
+from bnn.train.prune_options import prune_options
 from bnn.train.recipe import Recipe
 
 EXAMPLE = "bayesianize train --data table.csv --target COLUMN"
@@ -222,6 +224,8 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
         net = _converted(recipe, data, outputs)
         check_teacher(recipe, likelihood)
         checked(training_batches(data, recipe.schedule.batch_size), net, likelihood, data, given=True)
+        if recipe.prune is not None:
+            prune_(net, prune_options(recipe.prune, recipe.schedule.epochs).keep)
         if recipe.laplace is not None:
             LaplaceStage(recipe.laplace, data, likelihood).check(net)
     return size_of(net)

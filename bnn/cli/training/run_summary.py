@@ -12,6 +12,7 @@ from bnn.evaluation.scores import Resampling
 from bnn.metrics.registry import find
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
+from bnn.train.prune_options import prune_options
 from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
@@ -41,6 +42,7 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
+        "pruned": _pruned(run),
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
         "next": _next(run.folder.path, run.recipe.data),
     }
@@ -58,6 +60,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
+    if found["pruned"] is not None:
+        kept, more = found["pruned"]["kept"], found["pruned"]["epochs"]
+        text.append(f"pruned      to {100 * kept:g} % of what can be, then {_counted(more)} more")
     if found["laplace"] is not None:
         text.append(f"Laplace     {_laplace(found['laplace'])}")
     if found["calibrated"] is not None:
@@ -67,6 +72,16 @@ def lines(found: dict[str, Any]) -> list[str]:
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _pruned(run: Run) -> dict[str, Any] | None:
+    """What was asked for, and the epochs after it; None where nothing was pruned."""
+    assert run.recipe is not None
+    assert run.history is not None
+    if run.recipe.prune is None:
+        return None
+    keep, by, _ = prune_options(run.recipe.prune, run.recipe.schedule.epochs)
+    return {"kept": keep, "by": by, "epochs": 0 if run.history.tuned is None else len(run.history.tuned.epochs)}
 
 
 def _laplace(found: dict[str, Any]) -> str:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from bnn._common.checks import check_choice, check_number
-from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
+from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, safe_sqrt
 from bnn.nn.base import Start, Weights
 from bnn.nn.families.gaussian_weights import GaussianOptions
 from bnn.nn.families.mean_field import MeanField
+from bnn.nn.pruning import Prunable, mask_of
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,24 @@ class FFG(MeanField):
         return Start(trained=tensors, fixed=_prior(weights) if options.prior_mean == "weights" else {}, objects={})
 
     def sds(self) -> Weights:
-        cap = self.options.max_sd
-        return Weights(positive(self._weight_sd, cap), positive(self._bias_sd, cap) if self.has_bias else None)
+        cap, mask = self.options.max_sd, self.weight_mask()
+        weight = positive(self._weight_sd, cap)
+        weight = weight if mask is None else torch.where(mask, weight, 0)
+        return Weights(weight, positive(self._bias_sd, cap) if self.has_bias else None)
+
+    def weight_mask(self) -> Tensor | None:
+        return mask_of(self, "_weight_sd")
+
+    def prune_scores(self, inputs: Weights | None) -> list[Prunable]:
+        """|mean| / sd; by the output, |mean| rms(x) relative to the rms of all that the layer's weights add to it."""
+        mean = at_least_float32(self.kept("weight_mean")).abs()
+        if inputs is None:
+            return [Prunable(self.prunable, mean / positive(self._weight_sd, self.options.max_sd))]
+        squares = (mean.square() + self.sds().weight.square()) * inputs.weight.square()
+        return [Prunable(self.prunable, mean * inputs.weight / safe_sqrt(squares.sum()))]
 
     def mean_weights(self) -> Weights:
-        return Weights(self.weight_mean, self.bias_mean if self.has_bias else None)
+        return Weights(self.kept("weight_mean"), self.bias_mean if self.has_bias else None)
 
     def prior_means(self) -> tuple[float | Tensor, float | Tensor]:
         given = self.options.prior_mean

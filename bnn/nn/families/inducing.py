@@ -19,6 +19,7 @@ from bnn.functional.gaussian import TrilPair, whiten
 from bnn.functional.inducing import Factors, conditional_mean, factor, rescaling_kl
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive, without_autocast
 from bnn.functional.projection import project, random_start
+from bnn.functional.pruning import output_changes
 from bnn.nn.base import KL, Start, Weights
 from bnn.nn.families.posterior import Posterior
 from bnn.nn.families.q.base import QInducing, relative_sd
@@ -27,6 +28,7 @@ from bnn.nn.families.ways import DrawnInStages
 from bnn.nn.limited_rank import FROM_WEIGHTS, prior_sd
 from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
+from bnn.nn.pruning import Prunable
 
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
@@ -191,12 +193,13 @@ class InducingBase(DrawnInStages):
         return self.cache.get(sources, self._posterior_alone, self.options.max_lamda)
 
     def _posterior_alone(self) -> Posterior:
-        row = factor(self.z_row, positive(self._d_row), "Psi_r = Z_r Z_r^T + D_r^2")
-        col = factor(self.z_col, positive(self._d_col), "Psi_c = Z_c Z_c^T + D_c^2")
+        z_row, d_row, z_col, d_col = self._sides()
+        row = factor(z_row, positive(d_row), "Psi_r = Z_r Z_r^T + D_r^2")
+        col = factor(z_col, positive(d_col), "Psi_c = Z_c Z_c^T + D_c^2")
         return Posterior(row, col, self.lamda(), self.q.spread(self))
 
     def _sides(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.z_row, self._d_row, self.z_col, self._d_col
+        return self.kept("z_row"), self._d_row, self.kept("z_col"), self._d_col
 
     def is_ready(self) -> bool:
         """Whether its parameters are what they will be when it runs: hooks, as torch's pruning has, may change them."""
@@ -218,6 +221,15 @@ class InducingBase(DrawnInStages):
             else:
                 u = self.q.sample(self, own.spread, noise, draw)
             return whiten(u, self.prior(own))
+
+    def prune_scores(self, inputs: Weights | None) -> list[Prunable]:
+        """|Z|; by the output, the share of it that `bnn.functional.pruning.output_changes` says."""
+        z_row, z_col = (at_least_float32(self.kept(name)) for name in self.prunable)
+        if inputs is not None:
+            own, rms = self.posterior(), self.arranged(inputs, self.options).square().mean(0).sqrt()
+            u = whiten(self.q.mean(self).to(own.row.L), self.prior(own))
+            z_row, z_col = output_changes(u, own.row, own.col, z_row, z_col, rms.to(u))
+        return [Prunable(("z_row",), z_row.abs()), Prunable(("z_col",), z_col.abs())]
 
     def mean_weights(self) -> Weights:
         own = self.posterior()

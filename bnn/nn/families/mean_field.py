@@ -23,6 +23,10 @@ class MeanField(GaussianWeights):
         """The prior means of weight and bias."""
         raise NotImplementedError
 
+    def weight_mask(self) -> Tensor | None:
+        """Which weights are left after pruning; None: all of them."""
+        return None
+
     @property
     def weight_sd(self) -> Tensor:
         """The standard deviations of the weight, in its shape."""
@@ -34,7 +38,9 @@ class MeanField(GaussianWeights):
         return self.sds().bias
 
     def sds_and_cap(self) -> tuple[Tensor, float | None]:
-        return torch.cat([part.flatten() for part in self.sds() if part is not None]), self.options.max_sd
+        (weight, bias), mask = self.sds(), self.weight_mask()
+        weight = weight.flatten() if mask is None else weight[mask]  # what was pruned has none
+        return (weight if bias is None else torch.cat([weight, bias])), self.options.max_sd
 
     def extra_multiplies(self) -> tuple[int, int]:
         return self.d_in * self.d_out, 0  # the products with the variances
@@ -97,8 +103,11 @@ class MeanField(GaussianWeights):
     def kl_parts(self) -> KL:
         weight_sd, bias_sd = self.prior_sds()
         weight_mean, bias_mean = self.prior_means()
-        mean, (_, sds) = self.mean_weights(), self.shared("means and sds", self._laid_out)
-        kl = kl_diagonal(at_least_float32(mean.weight), sds.weight, weight_mean, weight_sd)
+        mean, (_, sds), mask = self.mean_weights(), self.shared("means and sds", self._laid_out), self.weight_mask()
+        weight, sd = at_least_float32(mean.weight), sds.weight
+        if mask is not None:  # what was pruned is no variable any more: as the prior has it, which adds nothing
+            weight, sd = torch.where(mask, weight, weight_mean), torch.where(mask, sd, weight_sd)
+        kl = kl_diagonal(weight, sd, weight_mean, weight_sd)
         if mean.bias is not None and sds.bias is not None:
             kl = kl + kl_diagonal(at_least_float32(mean.bias), sds.bias, bias_mean, bias_sd)
         return KL(u=kl, lamda=torch.zeros_like(kl))

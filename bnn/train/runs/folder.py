@@ -27,10 +27,17 @@ VALIDATION, EVALUATION = "validation.json", "evaluation.json"
 CHECKPOINT, BEST, METRICS = "checkpoint.safetensors", "best.safetensors", "metrics.jsonl"
 TENSORBOARD, LOCK = "tensorboard", ".lock"
 CHECKPOINTS = "checkpoint.*safetensors"  # the one before the last is kept, too
-PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # the stages: kl_0.1, member0, ...
+PRETRAIN, TRAIN, KL, MEMBER, PRUNE = "pretrain", "train", "kl_", "member", "prune"  # stages: kl_0.1, member0, ...
 
 ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
-LATER = ("method", "schedule", "kl_weights", "global_inducing", "teacher")  # what pretraining does not depend on
+LATER = (
+    "method",
+    "schedule",
+    "kl_weights",
+    "global_inducing",
+    "teacher",
+    "prune",
+)  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
@@ -226,10 +233,24 @@ def differing(folder: RunFolder, recipe: Recipe) -> list[str]:
     found = differences(before, now)
     if not folder.saved(TRAIN, KL):  # pretraining alone: what comes after it may still change
         return [one for one in found if not one.startswith(LATER)]
+    if not folder.saved(PRUNE):  # it comes after all that was trained
+        found = [one for one in found if not one.startswith("prune")]
+    else:
+        found += _of_another_network(before, now)
     epochs = [one.get("schedule", {}).get("epochs") for one in (before, now)]
     if recipe.schedule.cosine and epochs[0] != epochs[1]:
         found.append(f"schedule.epochs was {epochs[0]}, is now {epochs[1]}, which changes every rate of a cosine")
     return found
+
+
+def _of_another_network(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What may change while a network trains, but not once it was pruned and trained on."""
+    pairs = {name: [one.get("schedule", {}).get(name) for one in (before, now)] for name in ("epochs", "patience")}
+    return [
+        f"schedule.{name} was {one!r}, is now {other!r}, but what was trained has been pruned since"
+        for name, (one, other) in pairs.items()
+        if one != other
+    ]
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -17,7 +17,7 @@ from bnn.train.build import build_net
 from bnn.train.history import History
 from bnn.train.laplace import from_record
 from bnn.train.recipe import Recipe
-from bnn.train.runs.folder import KL, MEMBER, NET, RECIPE, RUN, TRAIN, RunFolder
+from bnn.train.runs.folder import KL, MEMBER, NET, PRUNE, RECIPE, RUN, TRAIN, RunFolder
 from bnn.train.runs.run import Run
 
 WANTED = "expected the folder of a finished run, as `bayesianize train --out FOLDER` wrote it"
@@ -57,15 +57,23 @@ def open_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ru
     main = place.stage(main_stage(run))
     best, stopped = stored.get("best"), stored.get("stopped") or "finished"  # older versions do not say
     laplace = from_record(stored.get("laplace"), run.likelihood)
-    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path, laplace)
+    tuned = _tuned(place.stage(PRUNE), stored.get("tuned"), run.likelihood)
+    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path, laplace, tuned)
     return run
+
+
+def _tuned(folder: RunFolder, stored: dict[str, Any] | None, likelihood: Any) -> History | None:
+    """The course of training after pruning, where there was some."""
+    if stored is None:
+        return None
+    return History(folder.epochs(), likelihood, stored["best"], stored["stopped"], folder.path)
 
 
 load_run = open_run  # its name before there was `bnn.open_run`
 
 
 def main_stage(run: Run) -> str:
-    """The stage that gave the network: of members that were trained alone the last."""
+    """The stage of the main training: of members that were trained alone the last."""
     if run.recipe is None:
         return ""
     if run.candidates:

@@ -129,6 +129,7 @@ class Run:
             "best": None if self.history is None else self.history.best,
             "stopped": None if self.history is None else self.history.stopped,
             "laplace": None if self.history is None else record(self.history.laplace),
+            "tuned": None if self.history is None else _ended(self.history.tuned),
         }
 
     def data(self, moved: str | None = None) -> Data:
@@ -272,6 +273,11 @@ class Run:
             about["level"] = LEVEL if options.level is None else options.level
         about["threshold"] = None if rule is None else rule.threshold
         return about if rule is None else about | {"by": rule.by, "validation": rule.validation}
+
+
+def _ended(history: History | None) -> dict[str, Any] | None:
+    """How training after pruning ended, as JSON."""
+    return None if history is None else {"best": history.best, "stopped": history.stopped}
 
 
 def _stored(one: Any) -> Any:
