@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bnn.plots import style
+from experiments.bands import bands
 from experiments.case import Case
 
 Run = dict[str, Any]
@@ -64,4 +65,4 @@ def _panel(ax: Any, case: Case, runs: Sequence[Run]) -> None:
     ax.set_ylabel(spec["y_label"])
 
 
-PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {"curves": curves}
+PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {"bands": bands, "curves": curves}

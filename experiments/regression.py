@@ -40,8 +40,8 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 def approximate(x: Tensor, y: Tensor, settings: dict[str, Any]) -> dict[str, Any]:
     """One of the paper's posteriors, or Laplace's in the space of U, trained.
 
-    Laplace takes the last layer, in which the output is linear. Over both layers its draws leave the data: their sd
-    inside the clusters is near 2, and `laplace_` warns of it.
+    Laplace takes the last layer, in which the output is linear. Over both layers its draws leave the data, and
+    `laplace_` warns of it.
     """
     net, noise = network(settings["method"]), Gaussian(sd=NOISE, learn=False)
     loss = train(net, x, y, noise, settings)
@@ -81,6 +81,6 @@ def train(net: nn.Module, x: Tensor, y: Tensor, noise: nn.Module, settings: dict
         loss.backward()
         optimiser.step()
         rate.step()
-        if step >= 0.9 * steps:
+        if step >= steps - max(1, steps // 10):
             losses.append(loss.detach())
     return float(torch.stack(losses).mean())

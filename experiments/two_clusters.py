@@ -3,9 +3,9 @@
     50 inputs each of U[-1, -0.7] and U[0.5, 1],   y ~ N(cos(4 x + 0.8), 0.1^2)
     a hidden layer of 50 tanh units, every weight and bias N(0, 16 / d_in), where d_in counts the bias
 
-The paper's text has cos(4 x + 0.8), its appendix cos(0.4 x + 0.8). This is the text's: it is what Foong et al. have,
-whom both places follow, and the function then turns between the clusters. With 0.4 it is nearly a straight line there,
-which any posterior continues correctly, and no figure could tell them apart.
+The paper's text has cos(4 x + 0.8), its appendix cos(0.4 x + 0.8). This is the text's: both places follow Foong et
+al., whose data are known with 4 x, and the function then turns between the clusters. With 0.4 it is nearly a straight
+line there, which leaves nothing to be unsure about.
 """
 
 from __future__ import annotations
