@@ -1,86 +1,73 @@
-"""The paper's toy regression: what five posteriors say between and beyond two clusters of data.
+"""The paper's first figure: what posteriors of a small network say between and beyond two clusters of data.
 
-    python examples/regression.py --out docs/images/regression.png
+    python examples/regression.py                # six posteriors are trained: some ten minutes on one core
+    python examples/regression.py --steps 2000   # a look at it in one
+    python examples/regression.py --again        # the exact posterior is sampled, too: pip install ".[examples]"
 
-Trains a network of one hidden layer with 50 tanh units by each of the configurations configs/paper/regression_*.json,
-with 32 draws per step, and plots the predictive mean with one, two and three standard deviations of the function.
+A hidden layer of 50 tanh units, every weight N(0, 16 / d_in), sees 100 points of y = cos(4 x + 0.8) + noise of sd 0.1.
+The paper's text has this function, its appendix cos(0.4 x + 0.8), almost a straight line; experiments/two_clusters.py
+says why the text is followed. Panels show mean and one to three sds of the function under
+
+    FFG-W, FCG-W                a Gaussian over the weights: independent entries, or full covariance in every layer
+    FFG-U, FCG-U, Ensemble-U    the same over inducing weights of 25 x 2 and 1 x 25, and a mixture of 8 points
+    Laplace-U                   the curvature at the mode, over the inducing weights of the last layer
+    NUTS                        the exact posterior, by Pyro; as in experiments/results/regression.json unless --again
+
+The network has 151 weights, fewer than any of these has parameters: it shows how posteriors behave, not what they save.
+The figure goes to --out, and what it shows, with the table that is printed, into a JSON file beside it. The README's is
+made by `python -m experiments.run regression` and `python -m experiments.pages`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
+import sys
+from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
-from torch import Tensor, nn
 
-import bnn
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # experiments/ stands beside the package, not in it
 
-METHODS = {"FFG-W": "ffg_w", "FCG-W": "fcg_w", "FFG-U": "ffg_u", "FCG-U": "fcg_u", "Ensemble-U": "ensemble_u"}
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs" / "paper"
-NOISE = 0.1
-
-
-def truth(x: Tensor) -> Tensor:
-    return torch.cos(4 * x + 0.8)
+from experiments.bands import draw, table
+from experiments.case import RESULTS, Case
+from experiments.records import Records, versions
+from experiments.regression import run
 
 
-def data() -> tuple[Tensor, Tensor]:
-    """100 points in two clusters: x (100, 1) and y (100, 1)."""
-    x = torch.cat([torch.empty(50, 1).uniform_(-1, -0.7), torch.empty(50, 1).uniform_(0.5, 1)])
-    return x, truth(x) + NOISE * torch.randn_like(x)
-
-
-def functions(net: nn.Module, x: Tensor, samples: int) -> Tensor:
-    """Outputs (samples, N, 1) of that many draws in one vectorised pass."""
-    return torch.func.vmap(lambda _: net(x), randomness="different")(torch.arange(samples))
-
-
-def train(net: nn.Module, x: Tensor, y: Tensor, steps: int) -> None:
-    noise = bnn.likelihoods.Gaussian(sd=NOISE, learn=False)
-    named = list(net.named_parameters())
-    scales = [p for name, p in named if "._" in name and "tril" not in name]  # stored in log space: larger steps
-    trils = [p for name, p in named if "tril" in name]
-    others = [p for name, p in named if "._" not in name]
-    groups = {5e-3: others, 1e-2: scales, 1e-3: trils}
-    optimiser = torch.optim.Adam([{"params": group, "lr": lr} for lr, group in groups.items() if group])
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(steps):
-        outputs = functions(net, x, 32)
-        loss = noise(outputs.flatten(0, 1), y.repeat(32, 1)).mean() + bnn.kl_divergence(net) / len(x)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
+def posteriors(steps: int, again: bool) -> dict[str, dict[str, Any]]:
+    """What each posterior says; the exact one as stored, unless `again`, and without it where Pyro is missing."""
+    case = Case.named("regression")
+    stored = {one["settings"]["method"]: one["metrics"] for one in Records(case, RESULTS).done().values()}
+    found = {}
+    for axes in case.runs():
+        name = axes["method"]
+        if name == "NUTS" and name in stored and not again:
+            found[name] = stored[name]
+            continue
+        torch.manual_seed(axes.get("seed", 0))
+        try:
+            found[name] = run(case.settings(axes) | {"steps": steps})
+        except ImportError as error:
+            print(f"{name} is left out: {error}")
+        else:
+            print(f"{name} is done", flush=True)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="regression.png")
-    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("regression.png"))
+    parser.add_argument("--steps", type=int, default=Case.named("regression").fixed["steps"], help="of training")
+    parser.add_argument("--again", action="store_true", help="sample the exact posterior, too")
     args = parser.parse_args()
-    torch.manual_seed(0)
-    x, y = data()
-    grid = torch.linspace(-1.6, 1.6, 400)[:, None]
-    figure, axes = plt.subplots(1, len(METHODS), figsize=(15, 3.2), sharey=True, layout="constrained")
-    for axis, (name, config) in zip(axes, METHODS.items(), strict=True):
-        net = bnn.nn.nets.make_network("fcn", sizes=[1, 50, 1], nonlinearity="Tanh")
-        bnn.bayesianize_(net, **bnn.load_config(CONFIGS / f"regression_{config}.json"))
-        train(net, x, y, args.steps)
-        f = bnn.draws(net, grid, samples=400).detach().squeeze(-1)
-        mean, sd = f.mean(0), f.std(0)
-        for k in (3, 2, 1):
-            axis.fill_between(grid[:, 0], mean - k * sd, mean + k * sd, color="#3b6fb6", alpha=0.18, linewidth=0)
-        axis.plot(grid, mean, color="#1f4e8c", linewidth=1.8)
-        axis.plot(grid, truth(grid), color="black", linewidth=1, linestyle=(0, (4, 2)))
-        axis.plot(x, y, ".", color="#c8452b", markersize=3.5)
-        axis.set(title=name, ylim=(-3, 3), xlim=(-1.6, 1.6))
-        axis.spines[["top", "right"]].set_visible(False)
-        print(name, "done", flush=True)
-    path = pathlib.Path(args.out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    found = posteriors(args.steps, args.again)
+    print(table(found))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    draw(found, Case.named("regression").fixed["data_seed"], args.out)
+    report = {"steps": args.steps, "versions": versions(), "posteriors": found}
+    args.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

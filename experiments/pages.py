@@ -23,7 +23,7 @@ from experiments.records import Records
 
 DOCS = CASES.parents[1] / "docs"
 PERCENT = {"accuracy", "accuracy_first_half", "ece", "share"}
-WHOLE = {"parameters", "bytes"}
+WHOLE = {"parameters", "bytes", "effective_size"}
 HEAD = """# Results
 
 Rebuilt from `experiments/cases/*.toml` and `experiments/results/*.json` by `python -m experiments.pages`; a test
@@ -127,13 +127,18 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
             lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]
     if case.picture:
-        lines += [f"![{case.title}](images/results_{case.name}.png)", ""]
+        lines += [f"![{case.title}](images/{picture_name(case)})", ""]
     lines += [filled(case.says.strip(), runs), "", f"Limits: {case.limits.strip()}", ""]
     missing = len(case.runs()) - len(runs)
     lines += [f"{missing} of {len(case.runs())} runs of this case are missing.", ""] if missing else []
     commits = sorted({run["commit"][:9] + ("-dirty" if run["commit"].endswith("-dirty") else "") for run in every})
     versions = sorted({", ".join(f"{name} {one}" for name, one in run["versions"].items()) for run in every})
     return [*lines, f"Runs of {', '.join(commits)} with {'; '.join(versions)}.", ""]
+
+
+def picture_name(case: Case) -> str:
+    """The file of a case's picture, in docs/images."""
+    return str(case.picture.get("file", f"results_{case.name}.png"))
 
 
 def cases(folder: pathlib.Path = RESULTS) -> list[tuple[Case, dict[str, Run]]]:
@@ -151,7 +156,7 @@ def page() -> str:
 def main() -> None:
     for case, runs in cases():
         if case.picture:
-            PICTURES[case.picture["kind"]](case, list(runs.values()), DOCS / "images" / f"results_{case.name}.png")
+            PICTURES[case.picture["kind"]](case, list(runs.values()), DOCS / "images" / picture_name(case))
     (DOCS / "results.md").write_text(page(), encoding="utf-8")
 
 

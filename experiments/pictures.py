@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bnn.plots import style
+from experiments.bands import bands
 from experiments.case import Case
 
 Run = dict[str, Any]
@@ -107,4 +108,8 @@ def _by_share(runs: Sequence[Run], row: str, x: str, y: str) -> dict[float, floa
     }
 
 
-PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {"curves": curves, "tradeoffs": tradeoffs}
+PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {
+    "bands": bands,
+    "curves": curves,
+    "tradeoffs": tradeoffs,
+}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn"}  # where the package has another name than the module
+PACKAGES = {
+    "PIL": "pillow",
+    "pyro": "pyro-ppl",
+    "sklearn": "scikit-learn",
+}  # where the package has another name than the module
 
 
 def need(module: str, extra: str) -> Any:

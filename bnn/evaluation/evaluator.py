@@ -54,7 +54,8 @@ def evaluate(
             "shuffled", "inverted", "letters", "far": see `bnn.data.synthetic_ood`), a folder of images (needs no
             classes), a `Data` (its test part, else its training part), a tensor of inputs as the network takes them, a
             `Part`, `Dataset` or `DataLoader`, a list of names and folders, or a dict of any of these.
-        corruptions: of images: True or "all" (15 kinds, 5 severities), kinds, severities, or a dict kind -> severities.
+        corruptions: of images: True or "all" (19 kinds, 18 of grey images; 5 severities), kinds, severities, or a
+            dict kind -> severities.
         samples: draws, as for `bnn.predict`; None is 20, or as many more as count every member alike. Of
             classes also "logits", where only the last layer is Bayesian.
         likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was

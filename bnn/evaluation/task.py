@@ -50,10 +50,11 @@ class Task:
 def task_of(data: Any, ood: Any, corruptions: Any, validation: Any, batch_size: int) -> Task:
     """Everything checked, and loaded, before the first prediction."""
     known = isinstance(data, Data)
-    chosen = corrupted.chosen(corruptions)
+    corrupted.chosen(corruptions)  # mistakes show before anything is loaded
     part = scored_part(data, batch_size)
+    chosen = corrupted.chosen(corruptions, corrupted.kinds_for(part))
     if chosen:
-        corrupted.check_images(part)
+        corrupted.check_images(part, chosen)
     real = known and data.task == "regression"
     held_out = None if real and validation is None else validation_part(validation, data, batch_size)
     name, kind, classes = (data.name, data.task, data.classes) if known else ("data", None, ())

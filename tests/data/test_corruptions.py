@@ -14,13 +14,15 @@ from PIL import Image
 from torch import Tensor
 
 import bnn.data.corruptions.kinds as front
-from bnn.data.corruptions import CORRUPTIONS, GROUPS, blur, corrupt
+from bnn.data.corruptions import CORRUPTIONS, GROUPS, OF_COLOUR, blur, corrupt
 from bnn.data.corruptions.blur import blur_along, zoomed
 from bnn.data.corruptions.digital import _affine
 from bnn.data.corruptions.pixel_noise import Streams
+from bnn.data.corruptions.spatter import distance, edges, equalised, relief
 from bnn.data.corruptions.weather import plasma, textures
 
 FIXED = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # nothing random
+FIXED |= {"gaussian_blur", "saturate"}
 SEVERITIES = range(1, 6)
 
 
@@ -43,17 +45,20 @@ def change(x: Tensor, y: Tensor) -> float:
     return float((x.double() - y.double()).abs().mean())
 
 
-def test_the_fifteen_in_the_usual_order() -> None:
+def test_the_nineteen_in_the_usual_order() -> None:
     usual = "gaussian_noise shot_noise impulse_noise defocus_blur glass_blur motion_blur zoom_blur snow frost fog"
     usual += " brightness contrast elastic_transform pixelate jpeg_compression"
-    assert list(CORRUPTIONS) == usual.split()
-    assert list(GROUPS) == ["noise", "blur", "weather", "digital"]
+    extra = "speckle_noise gaussian_blur spatter saturate"
+    assert list(CORRUPTIONS) == [*usual.split(), *extra.split()]
+    assert list(GROUPS) == ["noise", "blur", "weather", "digital", "extra"]
     assert set(front._FUNCTIONS) == set(CORRUPTIONS)
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_same_shape_and_type_and_the_input_is_left_alone(kind: str) -> None:
     for shape in [(3, 3, 32, 32), (2, 1, 28, 28), (2, 3, 8, 8), (2, 1, 5, 9), (1, 3, 1, 1)]:
+        if kind in OF_COLOUR and shape[1] == 1:
+            continue
         x = pictures(*shape)
         before = x.clone()
         for severity in (1, 5):
@@ -93,9 +98,11 @@ def test_chunks_agree_with_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch)
 # glass: at equal rounds of shuffling the stronger blur smooths the shuffled pixels, so that 3 and 5 are no further from
 #   the image than 2 and 4 (a second round, from 3 to 4, is);
 # frost: from 3 on the image is darkened as frost is added, and the two cancel in the mean;
-# elastic: displacements become smaller, but rougher.
+# elastic: displacements become smaller, but rougher;
+# spatter: drops of water up to 3, from 4 on of mud, which hides more of what it covers, but covers less;
+# saturate: the first two make colours paler, the others gaudier.
 # (Motion hardly differs between 3 and 4: the kernel of sd 2 is cut off at 16 pixels instead of 12.)
-NOT_RISING = {"glass_blur": {3, 5}, "frost": {4, 5}, "elastic_transform": {2, 3, 4, 5}}
+NOT_RISING = {"glass_blur": {3, 5}, "frost": {4, 5}, "elastic_transform": {2, 3, 4, 5}, "saturate": {3}, "spatter": {4}}
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
@@ -317,7 +324,119 @@ def test_the_mildest_elastic_is_affine_and_the_others_are_not() -> None:
     assert int((corrupt(flat(90), "elastic_transform", 5).int() - 90).abs().max()) <= 1  # weights add up to one
 
 
-@pytest.mark.parametrize("kind", sorted(set(CORRUPTIONS) - set(GROUPS["noise"]) - {"frost", "jpeg_compression"}))
+def luma(x: Tensor) -> Tensor:
+    return torch.einsum("c,nchw->nhw", torch.tensor([0.299, 0.587, 0.114], dtype=torch.double), x.double())[:, None]
+
+
+@pytest.mark.parametrize(("severity", "sd"), list(enumerate([0.06, 0.1, 0.12, 0.16, 0.2], 1)))
+def test_speckle_noise_is_in_proportion_to_the_light(severity: int, sd: float) -> None:
+    x = pictures(3)
+    noise = Streams(2, "speckle_noise", severity, 0, 3).normal(3, 32, 32)
+    assert_cut_off(corrupt(x, "speckle_noise", severity, seed=2), x.double().numpy() * (1 + sd * noise))
+    assert int(corrupt(flat(0), "speckle_noise", severity).max()) == 0  # black stays black
+    y = corrupt(flat(100, count=40), "speckle_noise", severity).double()  # 122,880 values: sd within 0.2 %
+    assert float(y.std()) == pytest.approx(100 * sd, rel=0.02)
+
+
+@pytest.mark.parametrize(("severity", "sigma"), list(enumerate([0.4, 0.6, 0.7, 0.8, 1.0], 1)))
+def test_gaussian_blur_is_scipys(severity: int, sigma: float) -> None:
+    x = pictures(2, 3, 32, 24)
+    for channel in range(3):
+        image = x[1, channel].double().numpy()
+        expected = scipy.ndimage.gaussian_filter(image, sigma, mode="nearest", truncate=4)
+        assert_cut_off(corrupt(x, "gaussian_blur", severity)[1, channel], expected)
+
+
+@pytest.mark.parametrize(
+    ("severity", "factor", "added"), [(1, 0.3, 0), (2, 0.1, 0), (3, 1.5, 0), (4, 2, 0.1), (5, 2.5, 0.2)]
+)
+def test_saturate_is_that_of_hsv(severity: int, factor: float, added: float) -> None:
+    x = pictures(1)
+    x[0, :, 0, :4] = torch.tensor([[0, 0, 0], [255, 0, 7], [30, 30, 30], [9, 9, 80]], dtype=torch.uint8).T
+    expected = np.empty((3, 32, 32))
+    for row, col in np.ndindex(32, 32):
+        h, s, v = colorsys.rgb_to_hsv(*(x[0, :, row, col].double() / 255).tolist())
+        expected[:, row, col] = [255 * one for one in colorsys.hsv_to_rgb(h, min(factor * s + added, 1), v)]
+    assert_cut_off(corrupt(x, "saturate", severity)[0], expected)
+
+
+WATER = [(1, 0.62, 0.1, 0.7, 0.7, 0.5), (2, 0.65, 0.1, 0.8, 0.7, 0.5), (3, 0.65, 0.3, 1, 0.69, 0.5)]
+
+
+@pytest.mark.parametrize(("severity", "mean", "sd", "smooth", "threshold", "strength"), WATER)
+def test_water_lights_up_its_drops_alone(
+    severity: int, mean: float, sd: float, smooth: float, threshold: float, strength: float
+) -> None:
+    noise = mean + sd * Streams(4, "spatter", severity, 0, 6).normal(1, 32, 32)[:, 0]
+    liquid = np.stack([scipy.ndimage.gaussian_filter(one, smooth, mode="nearest", truncate=4) for one in noise])
+    drops = np.where(liquid < threshold, 0, np.floor(255 * liquid))
+    assert 0.02 < (drops > 0).mean() < 0.6
+    shine = drops * relief(drops)
+    shine /= shine.max(axis=(1, 2), keepdims=True)
+    added = strength * shine[:, None] * np.array([175, 238, 238])[:, None, None]
+    x = pictures(6)
+    assert_cut_off(corrupt(x, "spatter", severity, seed=4), x.double().numpy() + added)
+    assert int(corrupt(flat(0), "spatter", severity).amax((1, 2, 3)).min()) == strength * 238  # of every image
+
+
+@pytest.mark.parametrize(("severity", "smooth", "threshold"), [(4, 0.7, 0.69), (5, 0.5, 0.68)])
+def test_mud_covers_what_is_below(severity: int, smooth: float, threshold: float) -> None:
+    noise = 0.65 + 0.1 * Streams(4, "spatter", severity, 0, 6).normal(1, 32, 32)[:, 0]
+    options = {"mode": "nearest", "truncate": 4}
+    liquid = [scipy.ndimage.gaussian_filter(one, smooth, **options) > threshold for one in noise]
+    cover = np.stack([scipy.ndimage.gaussian_filter(one.astype(float), 0.6, **options) for one in liquid])[:, None]
+    cover[cover < 0.8] = 0
+    assert 0.02 < (cover > 0).mean() < 0.6
+    x = pictures(6)
+    brown = np.array([63, 42, 20])[:, None, None]
+    assert_cut_off(corrupt(x, "spatter", severity, seed=4), (1 - cover) * x.double().numpy() + cover * brown)
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_spatter_of_grey_images_has_the_luma_of_its_colours(severity: int) -> None:
+    grey = pictures(3, channels=1) // 3  # dark enough that nothing is cut off at white
+    colour = corrupt(grey.expand(-1, 3, -1, -1), "spatter", severity)
+    assert float((luma(colour) - corrupt(grey, "spatter", severity)).abs().max()) <= 1
+
+
+def test_edges_surround_a_square_and_weak_ones_need_a_strong_one() -> None:
+    x = np.zeros((2, 16, 16))
+    x[0, 4:10, 5:12] = 200
+    found = edges(x)
+    inner = np.zeros((16, 16), dtype=bool)
+    inner[5:9, 6:11] = True
+    outer = np.zeros((16, 16), dtype=bool)
+    outer[3:11, 4:13] = True
+    assert found[0].any()
+    assert not (found[0] & (inner | ~outer)).any()  # on its outline, to a pixel
+    assert not found[1].any()  # and not in another image
+    faint = np.zeros((1, 16, 16))
+    faint[0, :, 8:] = 20  # a gradient of 80: weak
+    assert not edges(faint).any()
+    faint[0, :6, 8:] = 60  # where it goes on as a strong one, it is one edge
+    assert edges(faint)[0, :, 7:9].any(axis=1).all()
+
+
+def test_distances_are_to_edges_of_the_same_image() -> None:
+    edge = np.zeros((2, 40, 40), dtype=bool)
+    edge[0, 3, 5] = True
+    rows, cols = np.mgrid[:40, :40]
+    np.testing.assert_allclose(distance(edge)[0], np.minimum(np.hypot(rows - 3, cols - 5), 20))
+    assert (distance(edge)[1] == 20).all()
+    assert (distance(edge[1:]) == 20).all()
+
+
+def test_equalised_values_are_ranks() -> None:
+    x = np.array([[[2.0, 2.0], [5.0, 20.0]], [[7.0, 7.0], [7.0, 7.0]]])
+    assert equalised(x).tolist() == [[[0, 0], [128, 255]], [[7, 7], [7, 7]]]  # (share - lowest's) / (1 - lowest's)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    sorted(
+        set(CORRUPTIONS) - set(GROUPS["noise"]) - {"speckle_noise", "frost", "jpeg_compression", "spatter", *OF_COLOUR}
+    ),
+)
 def test_grey_images_are_changed_as_their_colour_copies(kind: str) -> None:
     grey = pictures(3, channels=1)
     colour = corrupt(grey.expand(-1, 3, -1, -1), kind, 4).int()
@@ -336,6 +455,7 @@ def test_grey_images_are_changed_as_their_colour_copies(kind: str) -> None:
         (flat(1), "fog", 1, {"start": -1}, ValueError, "start must be an integer >= 0, got -1"),
         (flat(1).float(), "fog", 1, {}, TypeError, "must be uint8 from 0 to 255, got torch.float32; corrupt them as"),
         (flat(1).numpy(), "fog", 1, {}, TypeError, r"a uint8 tensor \(N, C, H, W\), got a ndarray"),
+        (flat(1)[:, :1], "saturate", 1, {}, ValueError, "saturate changes colours, and these images are grey"),
         (flat(1)[0], "fog", 1, {}, ValueError, r"got \(3, 32, 32\); x\[:, None\] adds"),
         (flat(1).permute(0, 2, 3, 1), "fog", 1, {}, ValueError, r"got \(8, 32, 32, 3\); .* moves one that comes last"),
     ],

@@ -394,6 +394,8 @@ def test_which_corruptions() -> None:
     assert chosen("fog") == chosen(["fog"]) == [("fog", severity) for severity in range(1, 6)]
     assert chosen([2, 2]) == [(kind, 2) for kind in CORRUPTIONS]
     assert chosen({"fog": range(4, 6)}) == [("fog", 4), ("fog", 5)]
+    assert chosen([2], ["fog", "snow"]) == [("fog", 2), ("snow", 2)]
+    assert chosen("saturate", ["fog"])[0] == ("saturate", 1)  # what is named is not left out
     for bad, message in (
         (["fogg"], "did you mean 'fog'"),
         ([6], "one of"),
@@ -698,6 +700,14 @@ def test_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         real[2].weight.fill_(math.nan)
     noise = bnn.likelihoods.Gaussian(sd=0.5)
     fails(ValueError, r"predictions for 30 of 30 rows \(test\) are NaN", real, regression(), likelihood=noise)
+
+
+def test_grey_images_have_all_kinds_but_those_of_colour() -> None:
+    net, data = image_net(), images()
+    found = bnn.evaluate(net, data, corruptions=[3], **FEW)
+    assert [row.kind for row in found.corruptions] == [kind for kind in CORRUPTIONS if kind != "saturate"]
+    assert [one.kinds for one in found.severities] == [18]
+    fails(ValueError, r"\['saturate'\] change colours.*grey", net, data, corruptions={"saturate": 1, "fog": 1})
 
 
 def test_corruptions_need_stored_images() -> None:

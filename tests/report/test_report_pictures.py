@@ -113,7 +113,7 @@ def test_few_kinds_have_intervals_over_test_inputs() -> None:
     assert "interval over test inputs" in corruptions.how({2}, shared=True)
 
 
-@pytest.mark.parametrize("kinds", [10, 15])
+@pytest.mark.parametrize("kinds", [10, 15, 18, 19])
 def test_many_kinds_have_a_t_interval_over_kinds(kinds: int) -> None:
     rows = corrupted(kinds)
     values = [row.metrics["accuracy"].value for row in rows if row.severity == 3]

@@ -1,4 +1,4 @@
-"""Blur: out of focus, behind frosted glass, moving, approaching. Images (N, C, H, W) to floats of 0 to 255."""
+"""Blur: even, out of focus, behind frosted glass, moving, approaching. Images (N, C, H, W) to floats of 0 to 255."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bnn.data.corruptions.pixel_noise import Floats, Images, Streams
 DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))  # radius of the disk, sd of its soft edge
 GLASS = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))  # sd of the blur before and after, rounds of shuffling
 MOTION = ((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))  # radius, sd
+GAUSSIAN_BLUR = (0.4, 0.6, 0.7, 0.8, 1.0)  # sd in pixels
 ZOOM = (1.06, 1.11, 1.16, 1.21, 1.26)  # where the factors 1, 1.01, ... end
 
 
@@ -46,7 +47,7 @@ def glass_blur(images: Images, severity: int, streams: Streams) -> Floats:
     """
     sigma, rounds = GLASS[severity - 1]
     count, _, height, width = images.shape
-    x = np.floor(_gaussian(images / 255.0, sigma) * 255)
+    x = np.floor(gaussian(images / 255.0, sigma) * 255)
     if min(height, width) > 2:
         every = np.arange(count)[:, None, None]
         rows, cols = np.mgrid[2:height, 2:width]
@@ -54,10 +55,15 @@ def glass_blur(images: Images, severity: int, streams: Streams) -> Floats:
             dx, dy = streams.integers(-1, 1, 2, height - 2, width - 2).swapaxes(0, 1)
             taken = x[every, :, rows + dy, cols + dx]  # (N, H - 2, W - 2, C)
             x[:, :, 2:, 2:] = taken.transpose(0, 3, 1, 2)
-    return _gaussian(x / 255.0, sigma) * 255
+    return gaussian(x / 255.0, sigma) * 255
 
 
-def _gaussian(x: Floats, sigma: float) -> Floats:
+def gaussian_blur(images: Images, severity: int, streams: Streams) -> Floats:
+    """Convolution with a Gaussian (`gaussian`)."""
+    return gaussian(images / 255.0, GAUSSIAN_BLUR[severity - 1]) * 255
+
+
+def gaussian(x: Floats, sigma: float) -> Floats:
     """Each image and channel blurred by a Gaussian, cut off at 4 sd, with the edge pixels repeated beyond the edge."""
     ndimage = need("scipy.ndimage", extra="data")
     return np.asarray(ndimage.gaussian_filter(x, (0, 0, sigma, sigma), mode="nearest", truncate=4.0))

@@ -1,4 +1,4 @@
-"""Digital: low contrast, elastic warps, coarse pixels, JPEG. Images (N, C, H, W) to floats of 0 to 255."""
+"""Digital: low contrast, elastic warps, coarse pixels, JPEG, saturation. Images (N, C, H, W) to floats of 0 to 255."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ELASTIC = (  # largest displacement, its smoothness, largest displacement of the
 )
 PIXELATE = (0.95, 0.9, 0.85, 0.75, 0.65)  # of the side
 JPEG = (80, 65, 58, 50, 40)  # quality
+SATURATE = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))  # factor of the saturation, added to it
 
 
 def contrast(images: Images, severity: int, streams: Streams) -> Floats:
@@ -103,3 +104,18 @@ def _each(images: Images, change: Any) -> Floats:
         changed = np.asarray(change(pil.fromarray(image)), dtype=np.float64)
         result[i] = changed if changed.ndim == 2 else changed.transpose(2, 0, 1)
     return result
+
+
+def saturate(images: Images, severity: int, streams: Streams) -> Floats:
+    """The saturation of HSV, s = 1 - min(r, g, b) / v, becomes clip(c s + d, 0, 1) at the same hue and value v.
+
+    Hue is where a channel stands between the other two, so with t = (v - x) / (v - min) the result is v (1 - s t). Grey
+    has no hue; as everywhere it passes for red, t = (0, 1, 1), so that the strongest two tint it.
+    """
+    factor, added = SATURATE[severity - 1]
+    x = images / 255.0
+    value, least = x.max(axis=1, keepdims=True), x.min(axis=1, keepdims=True)
+    below = np.broadcast_to(np.array([0.0, 1.0, 1.0])[:, None, None], x.shape).copy()
+    np.divide(value - x, value - least, out=below, where=value > least)
+    saturation = np.divide(value - least, value, out=np.zeros_like(value), where=value > 0)
+    return value * (1 - np.clip(factor * saturation + added, 0, 1) * below) * 255

@@ -1,4 +1,4 @@
-"""`corrupt`: images of any batch, one of fifteen kinds, five severities."""
+"""`corrupt`: images of any batch, one of nineteen kinds, five severities."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import torch
 from torch import Tensor
 
 from bnn._common.text import nearest
-from bnn.data.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
-from bnn.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate
-from bnn.data.corruptions.pixel_noise import Floats, Images, Streams, gaussian_noise, impulse_noise, shot_noise
+from bnn.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from bnn.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate, saturate
+from bnn.data.corruptions.pixel_noise import (
+    Floats,
+    Images,
+    Streams,
+    gaussian_noise,
+    impulse_noise,
+    shot_noise,
+    speckle_noise,
+)
+from bnn.data.corruptions.spatter import spatter
 from bnn.data.corruptions.weather import brightness, fog, frost, snow
 
 Corruption = Callable[[Images, int, Streams], Floats]
@@ -21,8 +30,10 @@ GROUPS = {
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
 }
 CORRUPTIONS = tuple(kind for kinds in GROUPS.values() for kind in kinds)
+OF_COLOUR = ("saturate",)  # kinds that grey images cannot have
 _FUNCTIONS: dict[str, Corruption] = {
     function.__name__: function
     for function in (
@@ -30,6 +41,7 @@ _FUNCTIONS: dict[str, Corruption] = {
         *(defocus_blur, glass_blur, motion_blur, zoom_blur),
         *(snow, frost, fog, brightness),
         *(contrast, elastic_transform, pixelate, jpeg_compression),
+        *(speckle_noise, gaussian_blur, spatter, saturate),
     )
 }
 _CHUNK = 2**20  # pixels worked on at a time: the working arrays of 1024 images of CIFAR are some 100 MB
@@ -43,7 +55,7 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0, *, start: i
 
     Lengths in pixels are those the authors chose for 32 x 32, whatever the size of the images; what they gave relative
     to the image (zoom_blur, fog, elastic_transform, pixelate) scales with it. Grey images are corrupted as they are,
-    with one channel of noise.
+    with one channel of noise; `saturate` has nothing to change in them and refuses.
 
     Args:
         images: uint8 (N, C, H, W), C = 1 (grey) or 3 (RGB).
@@ -92,3 +104,5 @@ def _check(images: Tensor, kind: str, severity: int, seed: int, start: int) -> N
             f"images must be (N, C, H, W) with 1 or 3 channels, got {tuple(images.shape)}; "
             "x[:, None] adds the channel to grey images, x.permute(0, 3, 1, 2) moves one that comes last"
         )
+    if images.shape[1] == 1 and kind in OF_COLOUR:
+        raise ValueError(f"{kind} changes colours, and these images are grey: leave it out")

@@ -1,4 +1,4 @@
-"""Noise, Gaussian, Poisson, salt and pepper; and the stream of random numbers that every image has for itself."""
+"""Noise, Gaussian, Poisson, salt and pepper, speckle; and the stream of random numbers that every image has."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ Integers = NDArray[np.int64]
 GAUSSIAN = (0.04, 0.06, 0.08, 0.09, 0.10)  # sd, of a range of 1
 SHOT = (500, 250, 100, 75, 50)  # photons of a white pixel
 IMPULSE = (0.01, 0.02, 0.03, 0.05, 0.07)  # share of values replaced
+
+SPECKLE = (0.06, 0.1, 0.12, 0.16, 0.2)  # sd, of the pixel's value
 
 
 class Streams:
@@ -75,3 +77,8 @@ def impulse_noise(images: Images, severity: int, streams: Streams) -> Floats:
     share = IMPULSE[severity - 1]
     u = streams.uniform(0, 1, *images.shape[1:])  # below share / 2: black; below share: white
     return np.where(u < share, np.where(u < share / 2, 0.0, 255.0), images)
+
+
+def speckle_noise(images: Images, severity: int, streams: Streams) -> Floats:
+    """x + sd x n, n ~ N(0, 1) for every pixel and channel: noise in proportion to the light."""
+    return images * (1 + SPECKLE[severity - 1] * streams.normal(*images.shape[1:]))

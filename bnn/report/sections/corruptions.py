@@ -15,7 +15,7 @@ from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "corruptions"
 ENOUGH = 10  # kinds for an interval of their mean; fewer say too little about how kinds differ
-T = {9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145}  # 97.5 % of Student's t, by n - 1
+T = (2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101)  # 97.5 % of Student's t, 9 to 18 degrees
 
 
 class Mean(NamedTuple):
@@ -52,7 +52,7 @@ def _mean(severity: int, found: Sequence[Interval], share: bool) -> Mean:
     value = fmean(values)
     if n < ENOUGH:
         return Mean(severity, value, fmean(one.low for one in found), fmean(one.high for one in found), n)
-    half = T.get(n - 1, 2.145) * stdev(values) / math.sqrt(n)
+    half = T[min(n - ENOUGH, len(T) - 1)] * stdev(values) / math.sqrt(n)
     low, high = value - half, value + half
     return Mean(severity, value, max(low, 0.0) if share else low, min(high, 1.0) if share else high, n)
 
