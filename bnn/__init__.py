@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the public names for type checkers and editors; `_NAMES` and `_MODULES` are the same for Python
     from bnn import bayesianize as bayesianize
     from bnn import calibration as calibration
+    from bnn import conformal as conformal
     from bnn import data as data
     from bnn import distributions as distributions
     from bnn import ensemble as ensemble
@@ -77,6 +78,7 @@ _MODULES = frozenset(
     {
         "bayesianize",
         "calibration",
+        "conformal",
         "data",
         "distributions",
         "ensemble",

@@ -55,7 +55,8 @@ def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: 
     """Gives the last layer Laplace's posterior, in place; "marginal laplace": the prior by marginal likelihood.
 
     Settings may say of how many training inputs the curvature is (`curvature`, all by default), and by how many
-    validation inputs and draws a precision is chosen (`choosing`, `choosing_draws`, 5 by default).
+    validation inputs and draws a precision is chosen (`choosing`, `choosing_draws`; 20
+    draws where nothing else is drawn).
     """
     train = sets.data.train if isinstance(sets.data, Data) else sets.data
     with warnings.catch_warnings():
@@ -66,7 +67,7 @@ def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: 
             prior_precision="marginal" if ending.startswith("marginal") else "validation",
             validation=sets.validation.subset(slice(0, settings.get("choosing", len(sets.validation)))),
             num_data=len(train),
-            samples=settings.get("choosing_draws", 5),
+            samples=settings.get("choosing_draws", 5) if drawn_layers(net) else 20,
             progress=False,
         )
 

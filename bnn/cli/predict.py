@@ -28,6 +28,10 @@ Input = Annotated[
 ]
 Out = Annotated[str | None, typer.Option(help="Write the table to this file: .csv, .tsv, .json or .jsonl.")]
 Level = Annotated[float | None, typer.Option(help="Probability of the interval of a real target; by default 0.9.")]
+Guarantee = Annotated[
+    float | None,
+    typer.Option(help="Intervals, or sets of classes, that hold with this probability; of a run with --guarantee."),
+]
 Above = Annotated[
     float | None, typer.Option(help="Abstain where the uncertainty is above this: nats, or an sd of a real target.")
 ]
@@ -49,6 +53,7 @@ def predict(
     samples: Samples = None,
     seed: Seed = 0,
     level: Level = None,
+    guarantee: Guarantee = None,
     abstain_above: Above = None,
     coverage: Coverage = None,
     by: By = None,
@@ -67,6 +72,7 @@ def predict(
         samples=samples,
         seed=seed,
         level=level,
+        guarantee=guarantee,
         abstain_above=abstain_above,
         coverage=coverage,
         by=by,
@@ -77,6 +83,8 @@ def predict(
     )
     if not quiet and answers.rule is not None and answers.rule.validation is not None:
         say(answers.rule.stated)
+    if not quiet and answers.stated is not None:
+        say(answers.stated)
     if file is not None:
         write_table(file, answers)
     if as_json:

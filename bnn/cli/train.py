@@ -63,7 +63,7 @@ def train(
 def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     """Says what is going to happen, and where."""
     data, recipe = run.data, run.recipe
-    parts = {"training": data.train, "validation": data.validation, "test": data.test}
+    parts = {"training": data.train, "validation": data.validation, "test": data.test, "guarantee": data.guarantee}
     counts = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
     say(f"data: {data.name}, {data.task}, {counts} inputs")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"

@@ -26,7 +26,7 @@ from bnn.data.array_preparation import (
 from bnn.data.dataset import TASKS, Data, Part, TargetScale, Task
 from bnn.data.images import ImageScaling
 from bnn.data.sources import TEST, VALIDATION
-from bnn.data.split import split
+from bnn.data.split import inputs_aside, split
 
 FEW = 20  # different whole numbers that are classes however few rows there are
 
@@ -38,6 +38,7 @@ def arrays(
     task: Task | None = None,
     test: float | tuple[Any, Any] | None = None,
     validation: float | tuple[Any, Any] | None = None,
+    guarantee: float | int | None = None,
     classes: Sequence[str] | None = None,
     scale: bool = True,
     layout: str | None = None,
@@ -54,6 +55,8 @@ def arrays(
             "y_train" of the .npz file that x names, with the file's own test and validation parts ("x_test", ...).
         task: "classification" or "regression"; None: real numbers are targets, the rest are labels.
         test, validation: a fraction to set aside (every class keeps its share), a pair (x, y), or None.
+        guarantee: the share of x to set aside for a guarantee (`bnn.conformal`), as 0.1, but at least 50; or their
+            number. They are drawn first, and nothing else sees them. None or 0: none.
         classes: names of the labels 0, 1, ...; or, where y is text, all classes in the order of their labels. None:
             those of y, sorted.
         scale: False leaves inputs and real targets as they are (images: pixels from 0 to 1).
@@ -69,8 +72,10 @@ def arrays(
     xs, ys = pairs["train"]
     target = find_array_target(ys, task, classes)
     labels = target.labels(ys) if target.task == "classification" else None
-    cut = split(len(xs), fractions["test"], fractions["validation"], seed, labels, target.classes, name)
-    for part, index in (("train", cut.train), ("test", cut.test), ("validation", cut.validation)):
+    aside = inputs_aside(guarantee, len(xs), name)
+    cut = split(len(xs), fractions["test"], fractions["validation"], seed, labels, target.classes, name, aside)
+    for part in ("train", "test", "validation", "guarantee"):
+        index = getattr(cut, part)
         if len(index):
             pairs[part] = xs[index.numpy()], ys[index.numpy()]
     preparation, inputs = _inputs({part: pair[0] for part, pair in pairs.items()}, scale, layout)
@@ -86,6 +91,7 @@ def arrays(
         target.classes,
         real,
         preparation,
+        guarantee=parts.get("guarantee"),
     )
 
 

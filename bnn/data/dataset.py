@@ -118,6 +118,7 @@ class Data:
         name: as in `bnn.data.load(name)`, or a file's name.
         task: "classification" or "regression".
         train, test, validation: the parts; `validation` is made by `with_validation` where the set has none.
+        guarantee: inputs for a guarantee (`bnn.conformal`), which neither training nor any choice ever sees.
         classes: names of the classes, in the order of the labels; empty for regression.
         target: how real targets are scaled; None for classes, or where they are not.
         preparation: reads raw inputs (images uint8, rows of a table) as the network takes them.
@@ -133,6 +134,7 @@ class Data:
     target: TargetScale | None = None
     preparation: Preparation | None = None
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    guarantee: Part | None = None
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -141,7 +143,7 @@ class Data:
             raise ValueError(f"classification needs at least two classes, got {list(self.classes)}")
         if len(self.train) == 0:
             raise ValueError(f"{self.name}: the training part is empty")
-        for part in (self.train, self.test, self.validation):
+        for part in (self.train, self.test, self.validation, self.guarantee):
             if part is not None and not isinstance(part.x, Tensor):
                 raise TypeError(
                     f"{self.name}: a Data holds one tensor of inputs; several go in a Part or a pair (x, y)"

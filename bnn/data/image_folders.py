@@ -33,7 +33,7 @@ from bnn.data.image_files import (
 )
 from bnn.data.images import Augment, ImageScaling
 from bnn.data.sources import VALIDATION
-from bnn.data.split import split
+from bnn.data.split import inputs_aside, split
 
 SMALL = 64  # pixels a side, up to which a small network takes images as they are
 SCALED = 32  # pixels a side to which larger ones are scaled: what a small network learns from in a minute
@@ -71,6 +71,7 @@ def folder(
     size: int | tuple[int, int] | None = None,
     test: float | None = 0.2,
     validation: float | None = 0.1,
+    guarantee: float | int | None = None,
     seed: int = 0,
     grey: bool | None = None,
     augment: bool | Callable[[Tensor, torch.Generator], Tensor] = False,
@@ -85,6 +86,8 @@ def folder(
         size: (H, W), or the side of a square: images are scaled to cover it and cut at the centre. None: all must have
             one size.
         test, validation: fractions to set aside where there is no folder of that name; every class keeps its share.
+        guarantee: the share of training images to set aside for a guarantee (`bnn.conformal`), as 0.1, but at least 50;
+            or their number. They are drawn first, and nothing else sees them. None or 0: none.
         seed: of the split, which depends on nothing else.
         grey: one channel; None: if all files are stored so.
         augment: True crops and flips training images at random (`Augment`); or a function of your own.
@@ -117,7 +120,7 @@ def folder(
 
     images, _ = _readable(images, read, skip_corrupt, _progress(progress, "reading images"))
     _check_classes(found, images)
-    parts = _parts(x[: len(images)], images, found, fractions, seed)
+    parts = _parts(x[: len(images)], images, found, fractions, seed, guarantee)
     scaling = ImageScaling.learned(parts["train"][0])
     made = {name: Part(*tensors, scaling) for name, tensors in parts.items()}
     return Data(
@@ -129,6 +132,7 @@ def folder(
         classes=found.classes,
         preparation=FolderPreparation(scaling, sides, grey, size is not None),
         augment=(Augment() if augment else None) if isinstance(augment, bool) else augment,
+        guarantee=made.get("guarantee"),
     )
 
 
@@ -197,15 +201,18 @@ def _check_classes(found: Found, images: Sequence[_Image]) -> None:
 
 
 def _parts(
-    x: Tensor, images: Sequence[_Image], found: Found, fractions: dict[str, float], seed: int
+    x: Tensor, images: Sequence[_Image], found: Found, fractions: dict[str, float], seed: int, guarantee: Any
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """{part: images and labels}: as the folders say, and from the training part by fractions where they say nothing."""
     y = torch.tensor([image.label for image in images])
     at = {name: torch.tensor([i for i, one in enumerate(images) if one.part == name]) for name in found.parts}
     wanted = {name: 0.0 if name in at else fraction for name, fraction in fractions.items()}
     train = at["train"]
-    cut = split(len(train), **wanted, seed=seed, labels=y[train], classes=found.classes, name=str(found.root))
-    at |= {name: train[index] for name, index in (("test", cut.test), ("validation", cut.validation)) if len(index)}
+    name = str(found.root)
+    aside = inputs_aside(guarantee, len(train), name)
+    cut = split(len(train), **wanted, seed=seed, labels=y[train], classes=found.classes, name=name, guarantee=aside)
+    made = {"test": cut.test, "validation": cut.validation, "guarantee": cut.guarantee}
+    at |= {part: train[index] for part, index in made.items() if len(index)}
     at["train"] = train[cut.train]
     return {name: (x[index], y[index]) for name, index in at.items() if len(index)}
 

@@ -26,6 +26,7 @@ FLAGS = {  # of `bayesianize train` that say more about data, and the option of 
     "image_size": "size",
     "test": "test",
     "validation": "validation",
+    "guarantee": "guarantee",
 }
 
 Reader = TypeVar("Reader", bound=Callable[..., Any])
@@ -196,7 +197,7 @@ register(
         "a named data set",
         "bnn.data.named_sets.load:load",
         {"images": "bnn.data.images:ImageScaling"},
-        flags=("validation",),
+        flags=("validation", "guarantee"),
         complete="bnn.data.named_sets.load:completed",
         path=False,
         again=False,
@@ -209,7 +210,7 @@ register(
         "bnn.data.tables.csv_file:csv",
         {"table": "bnn.data.tables.preparation:TablePreparation"},
         endings=(".csv", ".tsv"),
-        flags=("target", "drop", "task", "test", "validation"),
+        flags=("target", "drop", "task", "test", "validation", "guarantee"),
         needs={"target": "the name of the column to predict"},
         complete="bnn.data.tables.csv_file:completed",
     )
@@ -221,7 +222,7 @@ register(
         "bnn.data.image_folders:folder",
         {"folder": "bnn.data.image_files:FolderPreparation"},
         folders=True,
-        flags=("image_size", "test", "validation"),
+        flags=("image_size", "test", "validation", "guarantee"),
         complete="bnn.data.image_folders:completed",
     )
 )
@@ -235,7 +236,7 @@ register(
             "arrays": "bnn.data.array_preparation:ScaledInputs",
         },
         endings=(".npz",),
-        flags=("task", "test", "validation"),
+        flags=("task", "test", "validation", "guarantee"),
         complete="bnn.data.array_sets:completed",
         again=False,
     )

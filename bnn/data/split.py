@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnn._common.errors import ArgumentError
+from bnn._common.seeds import derived
 from bnn._common.text import listed
+
+GUARANTEE, LEAST = 0.1, 50  # the share that is set aside for a guarantee, and how many inputs at least
+ASIDE = 20  # what a derived seed is for
 
 
 @dataclass(frozen=True)
 class Split:
-    """Sorted indices of the three parts; those of a part that was not asked for are empty."""
+    """Sorted indices of the parts; those of a part that was not asked for are empty."""
 
     train: Tensor
     validation: Tensor
     test: Tensor
+    guarantee: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
 
 def split(
@@ -30,15 +36,19 @@ def split(
     labels: Tensor | None = None,
     classes: Sequence[str] = (),
     name: str = "the data",
+    guarantee: int = 0,
 ) -> Split:
     """Sets fractions `test` and `validation` of `count` inputs aside at random, the rest is for training.
 
     With labels (N,), every class is split in the same proportions and keeps at least one input for training; one that
-    has no other is named in a warning.
+    has no other is named in a warning. Before all that, `guarantee` inputs are drawn from all of them alike, whatever
+    their class, as `bnn.conformal` needs it; the fractions are then of the others.
 
     >>> split(10, test=0.2, validation=0.1, seed=0).train.shape
     torch.Size([7])
     """
+    if guarantee:
+        return _with_guarantee(count, test, validation, seed, labels, classes, name, guarantee)
     if test + validation >= 1:
         raise ValueError(f"test={test:g} and validation={validation:g} leave nothing to train on")
     order = torch.randperm(count, generator=torch.Generator(device="cpu").manual_seed(seed), device="cpu")
@@ -64,6 +74,47 @@ def split(
     rest = torch.ones(count, dtype=torch.bool)
     rest[aside] = rest[validated] = False
     return Split(rest.nonzero()[:, 0], validated.sort().values, aside.sort().values)
+
+
+def _with_guarantee(
+    count: int,
+    test: float,
+    validation: float,
+    seed: int,
+    labels: Tensor | None,
+    classes: Sequence[str],
+    name: str,
+    guarantee: int,
+) -> Split:
+    """A plain random sample is set aside first; a share of each class would not be exchangeable with new inputs."""
+    order = torch.randperm(count, generator=torch.Generator(device="cpu").manual_seed(derived(seed, ASIDE)))
+    aside, others = order[:guarantee].sort().values, order[guarantee:].sort().values
+    cut = split(len(others), test, validation, seed, None if labels is None else labels[others], classes, name)
+    return Split(others[cut.train], others[cut.validation], others[cut.test], aside)
+
+
+def inputs_aside(value: Any, count: int, name: str = "the data") -> int:
+    """How many of `count` inputs `guarantee=value` sets aside: a share, but at least 50, or so many; None or 0: none.
+
+    >>> inputs_aside(0.1, 200), inputs_aside(0.1, 2000), inputs_aside(30, 80), inputs_aside(None, 80)
+    (50, 200, 30, 0)
+    """
+    if value is None or (value == 0 and not isinstance(value, bool)):
+        return 0
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not whole and not (isinstance(value, float) and 0 < value < 1):
+        raise ValueError(
+            f"guarantee must be a share of the inputs, as 0.1 (at least {LEAST} are set aside), or their number, as "
+            f"100; got {value!r}"
+        )
+    aside = value if whole else max(LEAST, round(value * count))
+    if 2 * aside > count:
+        raise ValueError(
+            f"{name}: a guarantee would set {aside} of {count} inputs aside, more than half, and too little would be "
+            f"left to learn from: it takes {2 * aside} inputs, or give their number yourself, as data.guarantee = 20 "
+            "(9 are the fewest for a level of 0.9, 19 for 0.95)"
+        )
+    return int(aside)
 
 
 def _every(order: Tensor, count: int) -> Tensor:

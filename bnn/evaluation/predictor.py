@@ -36,6 +36,7 @@ class Outputs:
         components: means and sds (K, N, ...) of the draws, of real targets, where each is a Gaussian.
         draws: K.
         losses: -log p(y) of every input (N,), of real targets, where the draws are no Gaussians.
+        scaled: mean and total sd (N, ...) of real targets, in the units that the network was trained in.
     """
 
     mean: Array
@@ -46,6 +47,7 @@ class Outputs:
     components: tuple[Array, Array] | None
     draws: int
     losses: Array | None = None
+    scaled: tuple[Array, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
         means, sds = gaussians
         own_sds = target.own_variance(sds.double().square()).sqrt()
         components = (as_array(target.own_units(means.double())), as_array(own_sds))
-    own_mean = as_array(target.own_units(mean))
-    return Outputs(own_mean, total, aleatoric, epistemic, scores, components, len(prediction.samples))
+    own_mean, scaled = as_array(target.own_units(mean)), (as_array(mean), as_array(variances[0].sqrt()))
+    return Outputs(own_mean, total, aleatoric, epistemic, scores, components, len(prediction.samples), scaled=scaled)
 
 
 def losses(samples: Tensor | None, y: Tensor, likelihood: Any, target: TargetScale | None) -> Array:
@@ -205,11 +207,13 @@ def joined(parts: list[Outputs]) -> Outputs:
     names = ("mean", "total", "aleatoric", "epistemic", "losses")
     columns: dict[str, Any] = {name: _joined([getattr(part, name) for part in parts]) for name in names}
     components = _joined([np.stack(part.components) for part in parts if part.components is not None], axis=2)
+    scaled = _joined([np.stack(part.scaled) for part in parts if part.scaled is not None], axis=1)
     return replace(
         first,
         **columns,
         scores={name: np.concatenate([part.scores[name] for part in parts]) for name in first.scores},
         components=None if components is None else (components[0], components[1]),
+        scaled=None if scaled is None else (scaled[0], scaled[1]),
     )
 
 

@@ -92,9 +92,14 @@ def test_a_name_like_no_other(name: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("digits", {"split": 1}, TypeError, "digits has no option 'split'; it has first, validation, seed, augment"),
+        (
+            "digits",
+            {"split": 1},
+            TypeError,
+            "digits has no option 'split'; it has first, validation, guarantee, seed, augment",
+        ),
         ("digits", {"coarse": True}, TypeError, "no option 'coarse'"),
-        ("uci/yacht", {"augment": True}, TypeError, "it has first, validation, seed, split"),
+        ("uci/yacht", {"augment": True}, TypeError, "it has first, validation, guarantee, seed, split"),
         ("digits", {"augment": "no"}, ValueError, "augment must be true or false"),
         ("digits", {"first": 0}, ValueError, "first must be a whole number of at least 1"),
         ("digits", {"first": True}, ValueError, "first must be"),

@@ -82,6 +82,7 @@ OWN = (
     Flag("image_size", "Scale images to N or HxW pixels.", DATA),
     Flag("test", "Share of test data [0.2], or a CSV file of test rows.", DATA),
     Flag("validation", "Share of validation data [0.1].", DATA, float),
+    Flag("guarantee", "Set 10 % aside, at least 50 inputs, for `predict --guarantee`.", DATA, bool),
     Flag("download", "Fetch a named set that is not there.", DATA, bool),
     Flag("hidden", "Widths of the hidden layers, as 64,64.", NETWORK),
     Flag("channels", "Channels of the convolutions, as 32,64.", NETWORK),

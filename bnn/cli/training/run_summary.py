@@ -43,8 +43,9 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
         "pruned": _pruned(run),
+        "guarantee": None if run.guarantee is None else {"inputs": run.guarantee.rows},
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
-        "next": _next(run.folder.path, run.recipe.data),
+        "next": _next(run.folder.path, run.recipe.data, run.guarantee is not None),
     }
 
 
@@ -67,6 +68,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         text.append(f"Laplace     {_laplace(found['laplace'])}")
     if found["calibrated"] is not None:
         text.append(f"calibrated  {found['calibrated']}")
+    if found["guarantee"] is not None:
+        text.append(f"guarantee   by {found['guarantee']['inputs']:,} inputs that were set aside, for `predict`")
     if found["scored"] is not None:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
@@ -118,9 +121,10 @@ def _scores(run: Run, data: Data) -> dict[str, Any]:
     return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics, "task": data.task}
 
 
-def _next(folder: str, data: dict[str, Any]) -> list[str]:
+def _next(folder: str, data: dict[str, Any], guaranteed: bool) -> list[str]:
     run, inputs = _quoted(folder), _quoted(file_of(data) or "FILE")
-    return [f"bayesianize evaluate {run}", f"bayesianize predict {run} {inputs}", f"bayesianize report {run}"]
+    predict = f"bayesianize predict {run} {inputs}{' --guarantee 0.9' if guaranteed else ''}"
+    return [f"bayesianize evaluate {run}", predict, f"bayesianize report {run}"]
 
 
 def _quoted(path: str) -> str:

@@ -14,6 +14,7 @@ from bnn.cli.training.flags import Flags, option
 from bnn.data import names
 from bnn.data.dataset import TASKS
 from bnn.data.sources import FLAGS, SOURCES, source_at, source_of
+from bnn.data.split import GUARANTEE
 
 
 def described(flags: Flags, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -122,9 +123,14 @@ def _fraction_or_file(typed: str) -> float | str:
         raise Mistake(f"--test is a share of the data, as 0.2, or a CSV file of test rows; got {typed!r}") from None
 
 
-VALUES: dict[str, Callable[[str], Any]] = {  # what the text of a flag means; others are values already
+def _aside(typed: bool) -> float | None:
+    return GUARANTEE if typed else None
+
+
+VALUES: dict[str, Callable[[Any], Any]] = {  # what the text of a flag means; others are values already
     "task": _task,
     "drop": _columns,
     "image_size": _sides,
     "test": _fraction_or_file,
+    "guarantee": _aside,
 }

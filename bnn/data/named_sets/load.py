@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -17,8 +18,9 @@ from bnn.data.named_sets.formats import DIGITS_FILE, Stack, check
 from bnn.data.named_sets.store import find, locate
 from bnn.data.named_sets.uci import UCI_SETS, uci
 from bnn.data.sources import VALIDATION
+from bnn.data.split import inputs_aside, split
 
-COMMON = ("first", "validation", "seed")  # options of every set
+COMMON = ("first", "validation", "guarantee", "seed")  # options of every set
 
 
 def load(name: str, *, download: bool = False, **options: Any) -> Data:
@@ -35,6 +37,8 @@ def load(name: str, *, download: bool = False, **options: Any) -> Data:
             allows it everywhere.
         first: only the first so many of each part.
         validation: the fraction of the training part to set aside, by `seed` (0).
+        guarantee: the share of the training part to set aside for a guarantee (`bnn.conformal`), as 0.1, but at least
+            50; or their number. They are drawn first, and nothing else sees them.
         augment: whether training images are cropped at random (and flipped, where a mirror image looks alike); as
             usual: colour images are, grey ones are not.
         coarse: the 20 groups of CIFAR-100 instead of its 100 classes.
@@ -55,6 +59,7 @@ def load(name: str, *, download: bool = False, **options: Any) -> Data:
         if option not in (allowed := [*COMMON, *own]):
             raise TypeError(f"{name} has no option {option!r}; it has {', '.join(allowed)}")
     fraction, seed = options.pop("validation", None), options.pop("seed", 0)
+    options |= {"guarantee": options.get("guarantee"), "seed": seed}
     options["first"] = check_count(options.pop("first", None))
     if one is None:
         data = uci(name.removeprefix("uci/"), download=download, **options)
@@ -70,7 +75,13 @@ def completed(description: dict[str, Any], tell: Callable[[str], None]) -> dict[
 
 
 def _images(
-    one: ImageSet, first: int | None, download: bool, augment: bool | None = None, coarse: bool = False
+    one: ImageSet,
+    first: int | None,
+    download: bool,
+    guarantee: Any,
+    seed: int,
+    augment: bool | None = None,
+    coarse: bool = False,
 ) -> Data:
     if not one.classes:
         raise ValueError(
@@ -80,15 +91,20 @@ def _images(
     check_bool("augment", wanted)
     check_bool("coarse", coarse)
     train, test = (part_of(one, part, first, download, coarse) for part in PARTS)
-    scaling = one.scaling or ImageScaling.learned(train[0])
+    whole, aside = Part(*train), None
+    if number := inputs_aside(guarantee, len(whole), one.name):
+        cut = split(len(whole), 0.0, 0.0, seed, guarantee=number)
+        whole, aside = whole.subset(cut.train), whole.subset(cut.guarantee)
+    scaling = one.scaling or ImageScaling.learned(whole.x)
     return Data(
         one.name,
         "classification",
-        Part(*train, scaling),
+        replace(whole, prepare=scaling),
         Part(*test, scaling),
         classes=one.coarse if coarse else one.classes,
         preparation=scaling,
         augment=Augment(pad=one.pad, flip=one.flip) if wanted else None,
+        guarantee=None if aside is None else replace(aside, prepare=scaling),
     )
 
 

@@ -39,12 +39,20 @@ class SplitTable(NamedTuple):
     test: NDArray[np.int64]
 
 
-def uci(name: str, first: int | None = None, download: bool = False, split: int = 0) -> Data:
+def uci(
+    name: str,
+    first: int | None = None,
+    download: bool = False,
+    split: int = 0,
+    guarantee: float | int | None = None,
+    seed: int = 0,
+) -> Data:
     """One of `UCI_SETS` with its split number `split`; inputs and targets are scaled by the split's training part."""
     rows = read_uci(name, split, download)
     train, test = rows.train[:first], rows.test[:first]
     pair = (rows.x[test], rows.y[test])
-    return arrays(rows.x[train], rows.y[train], task="regression", test=pair, name=f"uci/{name}")
+    more: dict[str, Any] = {"guarantee": guarantee, "seed": seed, "name": f"uci/{name}"}
+    return arrays(rows.x[train], rows.y[train], task="regression", test=pair, **more)
 
 
 def splits(name: str) -> int:

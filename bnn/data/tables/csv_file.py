@@ -14,7 +14,7 @@ from bnn._common.checks import fraction_of
 from bnn._common.errors import ArgumentError
 from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.sources import VALIDATION
-from bnn.data.split import Split, split
+from bnn.data.split import Split, inputs_aside, split
 from bnn.data.tables.column_kinds import column_kind, warn_of_columns, warn_of_shared_rows, with_numbers
 from bnn.data.tables.columns import Column
 from bnn.data.tables.preparation import Reading, TablePreparation, learned
@@ -31,6 +31,7 @@ def csv(
     task: Task | None = None,
     test: float | Path | None = 0.2,
     validation: float | None = 0.1,
+    guarantee: float | int | None = None,
     seed: int = 0,
     drop: Iterable[str] = (),
     categories: Iterable[str] = (),
@@ -50,6 +51,8 @@ def csv(
         task: "classification" or "regression"; None: text and at most 20 different whole numbers are classes.
         test: the fraction of rows to test on (every class keeps its share), or the path of a file with test rows.
         validation: the fraction of rows of `path` to set aside for choosing; None or 0: none.
+        guarantee: the share of rows of `path` to set aside for a guarantee (`bnn.conformal`), as 0.1, but at least 50;
+            or their number. They are drawn first, and nothing else sees them. None or 0: none.
         seed: of the split, which depends on nothing else.
         drop: columns to leave out.
         categories: columns to read as categories, even if they hold numbers or more than 50 different texts.
@@ -72,7 +75,7 @@ def csv(
     goal = find_target(rows, target, task)
     warn_of_columns(rows, kinds, reading.words, target, goal.classes)
     other = with_targets(reading.rows(test), target, reading, goal.task, drop_missing_target) if is_path(test) else None
-    parts = _split(rows, goal, None if other is not None else test, validation, seed)
+    parts = _split(rows, goal, None if other is not None else test, validation, seed, guarantee)
     train = rows.subset(parts.train.tolist(), f"{rows.source} (training part)")
     preparation = learned(train, kinds, reading)
     scale = goal.scale(train) if goal.task == "regression" else None
@@ -91,6 +94,7 @@ def csv(
         classes=goal.classes,
         target=scale,
         preparation=preparation,
+        guarantee=part(parts.guarantee, "guarantee"),
     )
     warn_of_shared_rows(data)
     return data
@@ -141,10 +145,11 @@ def _kinds(
     return {name: column_kind(rows, name, reading, categories) for name in names}
 
 
-def _split(rows: Table, goal: Target, test: Any, validation: Any, seed: int) -> Split:
+def _split(rows: Table, goal: Target, test: Any, validation: Any, seed: int, guarantee: Any) -> Split:
     fractions = fraction_of(test, "test"), fraction_of(validation, "validation")
     labels = goal.labels(rows) if goal.task == "classification" else None
-    return split(len(rows), *fractions, seed, labels, goal.classes, rows.source)
+    aside = inputs_aside(guarantee, len(rows), rows.source)
+    return split(len(rows), *fractions, seed, labels, goal.classes, rows.source, aside)
 
 
 def _part(rows: Table, preparation: TablePreparation, goal: Target, scale: TargetScale | None) -> Part:

@@ -37,6 +37,7 @@ class PredictOptions:
     by: str | None = None
     probs: bool = False
     batch_size: int = 500
+    guarantee: float | None = None
 
     def __post_init__(self) -> None:
         check_size("batch_size", self.batch_size)
@@ -56,7 +57,24 @@ class PredictOptions:
                 f"{{coverage}} is the share of inputs to answer, above 0 and at most 1, as 0.9; got {self.coverage:g}",
                 coverage=None,
             )
+        if self.guarantee is not None and not 0 < self.guarantee < 1:
+            raise OptionError(
+                f"{{guarantee}} is the probability that is guaranteed, between 0 and 1, as 0.9; got {self.guarantee:g}",
+                guarantee=None,
+            )
+        if self.guarantee is not None and self.level is not None:
+            raise OptionError(
+                "{level} is the probability of intervals without a guarantee; give it or {guarantee}, not both",
+                level=self.level,
+                guarantee=self.guarantee,
+            )
         self._check_by()
+
+    @property
+    def promised(self) -> float:
+        """The level that is guaranteed, where one is."""
+        assert self.guarantee is not None
+        return self.guarantee
 
     def _check_by(self) -> None:
         if self.by is None:
@@ -116,6 +134,7 @@ class Answers:
         abstained: rows in which nothing is answered.
         about: the run, its task, draws, seed, level and threshold, as JSON.
         rule: when to abstain; None: never.
+        stated: what is guaranteed, in a sentence; None: nothing is.
     """
 
     columns: dict[str, list[Any]]
@@ -123,6 +142,7 @@ class Answers:
     abstained: int = 0
     about: dict[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
+    stated: str | None = None
 
     def __getitem__(self, name: str) -> list[Any]:
         if name not in self.columns:
@@ -146,28 +166,46 @@ class Answers:
 
 
 def class_answers(
-    inputs: Inputs, outputs: Outputs, classes: Sequence[str], rule: Rule | None = None, probs: bool = False
+    inputs: Inputs,
+    outputs: Outputs,
+    classes: Sequence[str],
+    rule: Rule | None = None,
+    probs: bool = False,
+    sets: list[str] | None = None,
 ) -> Answers:
-    """Class, its probability, and uncertainties in nats; an answer where there is a rule; with `probs` every class."""
+    """Class, its probability, and uncertainties in nats; `sets` that are guaranteed; an answer where there is a rule;
+    with `probs` every class.
+    """
     best = outputs.mean.argmax(1)  # (N,)
     names = [classes[i] for i in best.tolist()]
     found: dict[str, list[Any]] = {"class": names, "probability": _numbers(outputs.mean.max(1), CLASS_DIGITS)}
     found |= {kind: _numbers(getattr(outputs, kind), CLASS_DIGITS) for kind in KINDS}
+    if sets is not None:
+        found["set"] = sets
     abstains = None if rule is None else rule.abstains(uncertainty(outputs, rule.by, "classification"))
     if abstains is not None:
         found["answer"] = _answered(names, abstains[:, 0])
     if probs:
         found |= {f"p({name})": _numbers(outputs.mean[:, i], CLASS_DIGITS) for i, name in enumerate(classes)}
-    return _table(inputs, found, {"class", "answer"}, abstains)
+    return _table(inputs, found, {"class", "set", "answer"}, abstains)
 
 
-def real_answers(inputs: Inputs, outputs: Outputs, level: float, rule: Rule | None = None) -> Answers:
+def real_answers(
+    inputs: Inputs,
+    outputs: Outputs,
+    level: float,
+    rule: Rule | None = None,
+    ends: tuple[Array, Array] | None = None,
+) -> Answers:
     """Mean, the central interval of the mixture of draws, and standard deviations, all in the target's own units.
 
+    `ends` of intervals that are guaranteed take the place of those of the mixture.
     Where the draws predict no Gaussians, the interval is that of the Gaussian with the mean and the variance.
     Of several targets each has its columns, with its number (from 0) behind their names, as in `mean_0`.
     """
-    if outputs.components is None:
+    if ends is not None:
+        low, high = ends
+    elif outputs.components is None:
         low, high = interval(outputs.mean, np.sqrt(outputs.total), level)
     else:
         low, high = mixture_interval(*outputs.components, level)

@@ -17,7 +17,8 @@ from bnn.train.build import build_net
 from bnn.train.history import History
 from bnn.train.laplace import from_record
 from bnn.train.recipe import Recipe
-from bnn.train.runs.folder import KL, MEMBER, NET, PRUNE, RECIPE, RUN, TRAIN, RunFolder
+from bnn.train.runs.folder import GUARANTEE, KL, MEMBER, NET, PRUNE, RECIPE, RUN, TRAIN, RunFolder
+from bnn.train.runs.guaranteeing import RunGuarantee
 from bnn.train.runs.run import Run
 
 WANTED = "expected the folder of a finished run, as `bayesianize train --out FOLDER` wrote it"
@@ -53,7 +54,7 @@ def open_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ru
         net = build_net(recipe.net, found["in_shape"], found["out_features"])
         net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
     load_(net, place.file(NET))
-    run = Run(net, recipe=recipe, folder=place, **found)
+    run = Run(net, recipe=recipe, folder=place, guarantee=_guarantee(place), **found)
     main = place.stage(main_stage(run))
     best, stopped = stored.get("best"), stored.get("stopped") or "finished"  # older versions do not say
     laplace = from_record(stored.get("laplace"), run.likelihood)
@@ -67,6 +68,16 @@ def _tuned(folder: RunFolder, stored: dict[str, Any] | None, likelihood: Any) ->
     if stored is None:
         return None
     return History(folder.epochs(), likelihood, stored["best"], stored["stopped"], folder.path)
+
+
+def _guarantee(folder: RunFolder) -> RunGuarantee | None:
+    stored = folder.read(GUARANTEE)
+    if stored is None:
+        return None
+    try:
+        return RunGuarantee.from_dict(stored)
+    except (TypeError, ValueError) as error:
+        raise FileFormatError(f"{folder.file(GUARANTEE)} cannot be read: {error}") from error
 
 
 load_run = open_run  # its name before there was `bnn.open_run`

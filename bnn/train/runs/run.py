@@ -24,7 +24,8 @@ from bnn.train.laplace import record
 from bnn.train.recipe import Recipe
 from bnn.train.runs.abstaining import Rule, Validation, above, covering
 from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
-from bnn.train.runs.folder import EVALUATION, NET, RUN, VALIDATION, RunFolder, State
+from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, RUN, VALIDATION, RunFolder, State
+from bnn.train.runs.guaranteeing import RunGuarantee, missing
 from bnn.train.runs.new_inputs import read_inputs
 from bnn.train.step import Sampling
 
@@ -43,6 +44,7 @@ class Run:
         history: of the main training.
         candidates: validation NLL by KL weight, where it was chosen.
         folder: its files; None for a run in memory.
+        guarantee: of its predictions, where inputs were set aside for it.
     """
 
     network: nn.Module
@@ -57,12 +59,13 @@ class Run:
     history: History | None = None
     candidates: dict[str, float] | None = None
     folder: RunFolder | None = None
+    guarantee: RunGuarantee | None = None
 
     @classmethod
     def of(cls, network: nn.Module, data: Data, likelihood: Any, outputs: int, **more: Any) -> Run:
         """The run that trained `network` with `outputs` outputs on `data`."""
         about = (data.task, data.in_shape, outputs, data.classes, data.target, data.preparation)
-        return cls(network, likelihood, *about, **more)
+        return cls(network, likelihood, *about, guarantee=RunGuarantee.of(network, likelihood, data), **more)
 
     @property
     def net(self) -> nn.Module:
@@ -99,7 +102,10 @@ class Run:
         """Writes the network, and what is needed to use it, into the run's folder."""
         assert self.folder is not None
         self.folder.remove(VALIDATION)  # of the network that was there before
+        self.folder.remove(GUARANTEE)
         save(self.network, self.folder.file(NET))
+        if self.guarantee is not None:
+            self.folder.write(GUARANTEE, self.guarantee.to_dict(), indent=None)
         self.folder.write(RUN, self.to_dict())
 
     def write_validation(self, data: Data, samples: int | None = None) -> Validation:
@@ -172,6 +178,7 @@ class Run:
         samples: int | None = None,
         seed: int = 0,
         level: float | None = None,
+        guarantee: float | None = None,
         abstain_above: float | None = None,
         coverage: float | None = None,
         by: str | None = None,
@@ -192,6 +199,8 @@ class Run:
             samples: posterior draws; None: as many as `bnn.predict` takes by default.
             seed: of the draws.
             level: probability of the interval of a real target; None is 0.9.
+            guarantee: instead of `level`, a probability that is guaranteed (`bnn.conformal`), by inputs that were set
+                aside before training: of the interval of a real target, or of a set of classes, a column of its own.
             abstain_above: the largest uncertainty to answer with: nats, or a standard deviation of a real target.
             coverage: instead, the share of the validation data to answer; they choose the smallest such threshold.
             by: abstain by this uncertainty: "total" (the default), "aleatoric" or "epistemic".
@@ -203,18 +212,31 @@ class Run:
         Raises:
             ValueError, TypeError, OSError: inputs or options that make no sense; the message says what would.
         """
-        options = PredictOptions(samples, seed, level, abstain_above, coverage, by, probs, batch_size)
+        options = PredictOptions(samples, seed, level, abstain_above, coverage, by, probs, batch_size, guarantee)
         options = options.of_run(self.network, self.task)
+        promised = self._guarantee(options)
         given = read_inputs(self.preparation, self.in_shape, rows, keep)
         rule = self._rule(options)
         predictor = Predictor(self.network, self.likelihood, options.samples, batch_size, seed, self.target)
         with progress_of(progress, len(given)) as advance, Sampling(self.network, "weight").in_force():
             outputs = predictor(given.part, None, lambda done: advance("predicting", done), given.source)
         if self.task == "classification":
-            answers = class_answers(given, outputs, self.classes, rule, probs)
+            sets = None if promised is None else promised.sets(outputs, options.promised, self.classes)
+            answers = class_answers(given, outputs, self.classes, rule, probs, sets)
         else:
-            answers = real_answers(given, outputs, LEVEL if level is None else level, rule)
-        return replace(answers, about=self._about(options, outputs, rule), rule=rule)
+            ends = None if promised is None else promised.intervals(outputs, options.promised, self.target)
+            answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends)
+        stated = None if promised is None else promised.stated(options.promised)
+        return replace(answers, about=self._about(options, outputs, rule), rule=rule, stated=stated)
+
+    def _guarantee(self, options: PredictOptions) -> RunGuarantee | None:
+        """The guarantee, where it is asked for; OptionError where there is none, or not of such predictions."""
+        if options.guarantee is None:
+            return None
+        if self.guarantee is None:
+            raise missing()
+        self.guarantee.check(draws_of(self.network, options.samples), options.seed)
+        return self.guarantee
 
     def _rule(self, options: PredictOptions) -> Rule | None:
         """When to abstain; None: never."""
@@ -270,7 +292,13 @@ class Run:
         about: dict[str, Any] = {"run": None if self.folder is None else self.folder.path, "task": self.task}
         about |= {"draws": outputs.draws, "seed": options.seed}
         if self.task == "regression":
-            about["level"] = LEVEL if options.level is None else options.level
+            about["level"] = next((one for one in (options.guarantee, options.level) if one is not None), LEVEL)
+        if options.guarantee is not None and self.guarantee is not None:
+            about["guarantee"] = {
+                "level": options.guarantee,
+                "rows": self.guarantee.rows,
+                "method": self.guarantee.guarantee.method,
+            }
         about["threshold"] = None if rule is None else rule.threshold
         return about if rule is None else about | {"by": rule.by, "validation": rule.validation}
 

@@ -1,0 +1,141 @@
+"""Runs with a guarantee: what was set aside changes nothing but the guarantee, and predictions keep it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bnn
+from bnn.conformal import calibrate
+from bnn.data.dataset import Data
+from bnn.files import FileFormatError
+from bnn.train import Recipe, run_recipe
+from bnn.train.runs.folder import GUARANTEE
+from bnn.train.runs.run import Run
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(420, 2))
+REAL = np.stack([100 + 20 * X[:, 0] + 5 * RNG.exponential(size=420), X[:, 1] ** 2], axis=1)
+LABELS = (X[:, 0] + 0.8 * RNG.normal(size=420) > 0).astype(int) + (X[:, 1] > 0.7)
+
+
+def data_of(y: Any, guarantee: Any = 0.2) -> Data:
+    return bnn.data.arrays(X, y, test=0.2, validation=0.3, guarantee=guarantee, name="made")
+
+
+def trained(data: Data, out: pathlib.Path | None = None, method: str = "ffg-u") -> Run:
+    recipe = Recipe(
+        {"arrays": "made.npz"},
+        {"name": "fcn", "hidden": [8]},
+        {"inference": "deterministic"} if method == "plain" else {"inference": method},
+    ).but(schedule={"epochs": 15, "lr": 0.02})
+    return run_recipe(recipe, out, data=data, progress=False)
+
+
+@pytest.mark.parametrize("y", [REAL, LABELS], ids=["reals", "classes"])
+def test_nothing_else_sees_them(y: Any) -> None:
+    """With wrong targets in that part alone, network, noise and temperature are the same to the last bit."""
+    data = data_of(y)
+    assert data.guarantee is not None
+    assert data.guarantee.y is not None
+    wrong = bnn.data.Part(data.guarantee.x * 100, data.guarantee.y.flip(0), data.guarantee.prepare)
+    one, other = trained(data), trained(Data(**{**vars(data), "guarantee": wrong}))
+    for name, tensor in one.network.state_dict().items():
+        assert torch.equal(tensor, other.network.state_dict()[name]), name
+    for mine, theirs in zip(one.likelihood.parameters(), other.likelihood.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert one.temperature == other.temperature
+    assert one.guarantee is not None
+    assert other.guarantee is not None
+    assert one.guarantee.rows == other.guarantee.rows == 84
+    assert one.guarantee != other.guarantee
+
+
+def test_intervals_are_those_of_the_library_in_own_units(tmp_path: pathlib.Path) -> None:
+    data = data_of(REAL)
+    trained(data, tmp_path)
+    run = bnn.open_run(tmp_path)
+    assert data.guarantee is not None
+    assert data.guarantee.y is not None
+    assert data.target is not None
+    rows, new = (run.predict(part) for part in (data.guarantee, data.test))
+    y = data.target.own_units(data.guarantee.y).numpy()
+    found = run.predict(data.test, guarantee=0.8)
+    for d in range(2):
+        mean, sd = (np.array([table[f"{name}_{d}"]]) for table in (rows,) for name in ("mean", "total"))
+        own = calibrate((mean, sd), y[:, d])
+        ends = own.intervals((np.array([new[f"mean_{d}"]]), np.array([new[f"total_{d}"]])), 0.8)
+        np.testing.assert_allclose([found[f"low_{d}"], found[f"high_{d}"]], ends, rtol=1e-5, atol=1e-6)
+    assert found.about["level"] == 0.8
+    assert found.about["guarantee"] == {"level": 0.8, "rows": 84, "method": "normalized"}
+    assert found.stated is not None
+    assert "intervals that hold the truth for at least 80 % of new inputs" in found.stated
+    again = run.predict(data.guarantee, guarantee=0.8)
+    inside = [(np.array(again[f"low_{d}"]) <= y[:, d]) & (y[:, d] <= np.array(again[f"high_{d}"])) for d in range(2)]
+    assert np.abs(np.sum(inside, axis=1) - np.ceil(85 * 0.8)).max() <= 1  # the one of rank k is on an end
+
+
+def test_sets_are_those_of_the_library(tmp_path: pathlib.Path) -> None:
+    data = data_of(LABELS)
+    trained(data, tmp_path)
+    run = bnn.open_run(tmp_path)
+    assert data.guarantee is not None
+    assert data.guarantee.y is not None
+    tables = run.predict(data.guarantee, probs=True), run.predict(data.test, probs=True)
+    probs, new = (np.array([table[f"p({name})"] for name in data.classes]).T for table in tables)
+    wanted = calibrate(probs, data.guarantee.y).sets(new, 0.9)
+    found = run.predict(data.test, guarantee=0.9)
+    sets = [set(text.split("; ")) - {""} for text in found["set"]]
+    assert sets == [{name for name, inside in zip(data.classes, row, strict=True) if inside} for row in wanted]
+    best = [text.split("; ")[0] == name for text, name in zip(found["set"], found["class"], strict=True) if text]
+    assert all(best)
+    assert found.about["guarantee"] == {"level": 0.9, "rows": 84, "method": "lac"}
+    assert found.text >= {"class", "set"}
+
+
+def test_a_plain_network_has_one_too() -> None:
+    run = trained(data_of(REAL[:, 0]), method="plain")
+    assert run.guarantee is not None
+    assert run.guarantee.draws == 1
+    assert len(run.predict(X[:5], guarantee=0.9)) == 5
+
+
+def test_refusals_say_what_to_do(tmp_path: pathlib.Path) -> None:
+    without = trained(data_of(LABELS, None))
+    with pytest.raises(
+        ValueError, match=r"guarantee needs inputs that were set aside .*`bayesianize train --guarantee`"
+    ):
+        without.predict(X[:3], guarantee=0.9)
+    run = trained(data_of(LABELS, 15), tmp_path)
+    with pytest.raises(
+        ValueError, match=r"guarantee=0.95: .* takes 19 calibration rows, and there are 15.* at most 0.937"
+    ):
+        run.predict(X[:3], guarantee=0.95)
+    with pytest.raises(ValueError, match=r"of 20 draws with seed 0: leave samples=5 and seed=0 out"):
+        run.predict(X[:3], guarantee=0.9, samples=5)
+    with pytest.raises(ValueError, match="leave samples=20 and seed=3 out"):
+        run.predict(X[:3], guarantee=0.9, seed=3)
+    run.predict(X[:3], guarantee=0.9, samples=20)
+    with pytest.raises(ValueError, match=r"guarantee is the probability that is guaranteed, between 0 and 1"):
+        run.predict(X[:3], guarantee=90)
+    with pytest.raises(ValueError, match=r"give it or guarantee=0.9, not both"):
+        run.predict(X[:3], guarantee=0.9, level=0.9)
+    stored = json.loads((tmp_path / GUARANTEE).read_text())
+    (tmp_path / GUARANTEE).write_text(json.dumps(stored | {"draws": "many"}))
+    with pytest.raises(FileFormatError, match=r"guarantee.json cannot be read"):
+        bnn.open_run(tmp_path)
+
+
+def test_fit_keeps_it_in_its_folder(tmp_path: pathlib.Path) -> None:
+    data = data_of(REAL)
+    net = torch.nn.Linear(2, 2)
+    bnn.fit(net, data, epochs=1, out=tmp_path, progress=False)
+    run = bnn.open_run(tmp_path, net=torch.nn.Linear(2, 2))
+    assert run.guarantee is not None
+    assert run.guarantee.rows == 84
+    assert len(run.predict(X[:4], guarantee=0.5)) == 4
