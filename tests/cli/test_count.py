@@ -31,6 +31,7 @@ METHODS = {
     "fcg-u": {"inference": "inducing", "q_inducing": "full"},
     "ensemble-u": {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 5},
     "ffg-u-lamda-0": {"inference": "inducingdeterministic"},
+    "singular-w": {"inference": "singular", "rank": 4},
 }
 
 
