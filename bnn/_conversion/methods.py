@@ -286,7 +286,9 @@ for _method in (
         size_names=("rank",),
         aliases=("singular",),
         multiplies="K N r (d_out + d_in)",
-        **WEIGHTS,
+        kl_weight=0.1,
+        lr=0.01,
+        scratch_lr=0.01,
     ),
     Method(
         "matrix-w",

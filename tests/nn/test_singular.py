@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from helpers import LAYER_TYPES, LayerType, ids
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
+from torch.utils.flop_counter import FlopCounterMode
 
 import bnn
 from bnn._conversion.energy import EnergyWarning
+from bnn._conversion.method import _parsed, _value
 from bnn._engine.draw import Draw
 from bnn._engine.fold import in_one_pass
 from bnn._engine.noise import Seeds
@@ -229,6 +231,15 @@ def _unbuilt() -> Weights:
     raise NotImplementedError
 
 
+def test_multiplies_are_those_of_the_method() -> None:
+    """Counted by torch: two operations for each."""
+    layer = made(nn.Linear(512, 256, bias=False), rank=16)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer.output(torch.randn(3, 40, 512), Draw(count=3, seeds=Seeds(layer, 7)))
+    sizes = {"K": 3, "N": 40, "r": 16, "d_out": 256, "d_in": 512}
+    assert counter.get_total_flops() == 2 * _value(_parsed(bnn.methods()["singular-w"].multiplies), sizes)
+
+
 def test_factors_that_are_not_kept_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 3))
     bnn.bayesianize_(net, "singular", rank=3, init_sd=0.3, init="paper")
@@ -298,7 +309,7 @@ def test_activations_start_from_the_fitted_product(kernel: str) -> None:
     """The very weights that an inducing layer of the same rank starts from; and better outputs than truncation."""
     torch.manual_seed(6)
     plain, x = trained_net(), torch.randn(300, 3, 6, 6) * torch.linspace(0.1, 3, 6)
-    want = plain(x)
+    want = plain(x).detach()
     nets = {}
     for name, more in {
         "singular": {"rank": 4, "activations": x},
@@ -313,7 +324,8 @@ def test_activations_start_from_the_fitted_product(kernel: str) -> None:
         if hasattr(fitted, "kl_divergence"):
             torch.testing.assert_close(fitted.weight, other.weight, atol=1e-4, rtol=1e-3)
             assert fitted.energy_kept == pytest.approx(other.energy_kept, abs=1e-4)
-    lost = {name: float((bnn.draws(net, x, samples=0) - want).square().sum()) for name, net in nets.items()}
+    with torch.no_grad():
+        lost = {name: float((bnn.draws(net, x, samples=0) - want).square().sum()) for name, net in nets.items()}
     assert lost["singular"] < 0.8 * lost["truncated"]
 
 
