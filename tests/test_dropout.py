@@ -170,3 +170,16 @@ def test_the_ends_of_p() -> None:
     x = torch.randn(4, 5)
     for p, want in ((0.0, x), (1.0, torch.zeros_like(x))):
         torch.testing.assert_close(kept(nn.Sequential(nn.Dropout(p)))(x), want)
+
+
+def test_fit_and_evaluate_draw() -> None:
+    net = kept(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2)))
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    data = (x, (x[:, 0] > 0).long())
+    bnn.fit(net, data, validation=data, epochs=2, progress=False)
+    found = bnn.evaluate(net, data, samples=5, resamples=10)
+    assert found.draws == 5
+    assert found.uncertainty.epistemic > 1e-4
+    bnn.keep_dropout_(net, keep=False)
+    assert bnn.evaluate(net, data, samples=5, resamples=10).draws == 1

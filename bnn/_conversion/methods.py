@@ -345,7 +345,7 @@ for _method in (
         "the baseline that takes no parameter, and needs no other training",
         "d_out d_in",
         family="mcdropout",
-        options={"p": 0.05},
+        options={"p": 0.1},
         aliases=("mcdropout",),
         multiplies=RUN,
         **WEIGHTS,

@@ -19,6 +19,7 @@ from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
 from bnn.nn.base import BayesianLayer
+from bnn.nn.drawn import Drawn
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
 
@@ -184,7 +185,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             return draws(network, x, self._samples(network), generator, batch_size=ROWS).double().cpu()
 
     def _samples(self, network: nn.Module) -> int | None:
-        if any(isinstance(module, BayesianLayer) for module in network.modules()):
+        if any(isinstance(module, Drawn) for module in network.modules()):
             return self.samples
         return None if isinstance(network, Ensemble) else 0  # every member once; a plain network as it is
 

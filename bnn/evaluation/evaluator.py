@@ -23,7 +23,7 @@ from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.temperature import BOUNDS
-from bnn.nn.base import BayesianLayer
+from bnn.nn.drawn import Drawn
 
 
 def evaluate(
@@ -91,7 +91,7 @@ def drawn(net: nn.Module, samples: int | None) -> int | None:
     """A plain network runs once, whatever the number of draws."""
     if samples is not None:
         whole("samples", samples, 0)
-    return samples if any(isinstance(module, BayesianLayer | Ensemble) for module in net.modules()) else 0
+    return samples if any(isinstance(module, Drawn | Ensemble) for module in net.modules()) else 0
 
 
 class _Evaluator:

@@ -13,7 +13,7 @@ from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import fitting_targets, predictive_nll
-from bnn.nn.base import BayesianLayer
+from bnn.nn.drawn import Drawn
 from bnn.prediction import draws
 from bnn.train.step import Tally
 
@@ -85,12 +85,12 @@ class Scores:
 
 def is_bayesian(network: nn.Module) -> bool:
     """Whether draws of this network differ."""
-    return isinstance(network, Ensemble) or any(isinstance(m, BayesianLayer) for m in network.modules())
+    return isinstance(network, Ensemble) or any(isinstance(m, Drawn) for m in network.modules())
 
 
 def scoring_samples(network: nn.Module, samples: int | None) -> int | None:
     """0 runs a plain network as it is; an ensemble of plain networks shows each member once."""
-    plain = not any(isinstance(m, BayesianLayer) for m in network.modules())
+    plain = not any(isinstance(m, Drawn) for m in network.modules())
     return (None if isinstance(network, Ensemble) else 0) if plain else samples
 
 
