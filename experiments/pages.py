@@ -1,10 +1,11 @@
-"""Writes docs/results.md and its pictures from the case files and the results alone.
+"""Writes docs/results.md, its pictures and those of the README from the case files and the results alone.
 
     python -m experiments.pages
 
 A cell is the mean over runs that differ in nothing the table shows (seeds, say), with their standard deviation where
 there are several. In the text of a case, `{net=mlp fraction=0.25 start=plain: accuracy}` stands for that figure,
-`paired_accuracy` for its difference to the baseline.
+`paired_accuracy` for its difference to the baseline. A picture with a `readme` text stands in the README, too, between
+`<!-- name of the case -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -141,6 +142,19 @@ def picture_name(case: Case) -> str:
     return str(case.picture.get("file", f"results_{case.name}.png"))
 
 
+def readme(text: str) -> str:
+    """The README with the pictures that cases put there, and what is said below them."""
+    for case, runs in cases():
+        if case.picture and (below := case.picture.get("readme")):
+            shown = f"![{case.title}](docs/images/{picture_name(case)})\n\n{filled(below.strip(), runs)}\n"
+            begin, end = f"<!-- {case.name} -->\n", "<!-- end -->"
+            block = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+            if not block.search(text):
+                raise ValueError(f"the README has no place for {case.name}: {begin.strip()} and {end}")
+            text = block.sub(lambda _, whole=begin + shown + end: whole, text)
+    return text
+
+
 def cases(folder: pathlib.Path = RESULTS) -> list[tuple[Case, dict[str, Run]]]:
     """Every case that has results, in the order of names."""
     read = [Case.read(path) for path in sorted(CASES.glob("*.toml"))]
@@ -158,6 +172,8 @@ def main() -> None:
         if case.picture:
             PICTURES[case.picture["kind"]](case, list(runs.values()), DOCS / "images" / picture_name(case))
     (DOCS / "results.md").write_text(page(), encoding="utf-8")
+    path = DOCS.parent / "README.md"
+    path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -180,15 +180,14 @@ def test_the_example_without_pyro_draws_what_it_can(example, monkeypatch: pytest
 
 
 def test_the_readme_has_the_stored_figures(load) -> None:
-    records = load("records").Records(load("case").Case.named("regression"), load("case").RESULTS).done()
-    stored = {run["settings"]["method"]: run["metrics"]["sd_between"] for run in records.values()}
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    found = re.search(r"sd between the clusters is ([^;]*?) under NUTS; ([^;]*?);", text)
-    assert found
-    said = {name: float(value) for name, value in re.findall(r"([A-Z][\w-]+) (\d\.\d+)", found[2])} | {
-        "NUTS": float(found[1])
-    }
-    assert said == {name: round(value, 2) for name, value in stored.items()}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert load("pages").readme(text) == text
+    stored = load("records").Records(load("case").Case.named("regression"), load("case").RESULTS).done()
+    said = re.search(r"between the clusters is ([\d.]+);", text)
+    assert said
+    assert float(said[1]) == round(stored["method=NUTS"]["metrics"]["sd_between"], 3)
+    with pytest.raises(ValueError, match=r"no place for regression: <!-- regression --> and <!-- end -->"):
+        load("pages").readme("# another")
 
 
 def test_the_exact_posterior_is_trusted_for_a_reason(load) -> None:

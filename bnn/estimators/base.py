@@ -14,12 +14,12 @@ from bnn._common.checks import check_bool, check_size
 from bnn._common.extras import need
 from bnn._common.seeds import derived, own_randomness
 from bnn._conversion.methods import get
+from bnn._engine.fold import Drawn
 from bnn.data.dataset import Data
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
 from bnn.nn.base import BayesianLayer
-from bnn.nn.drawn import Drawn
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import fit as train
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from bnn._common.checks import whole
 from bnn._common.progress import Advance, progress_of
+from bnn._engine.fold import Drawn
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, Part
@@ -23,7 +24,6 @@ from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.temperature import BOUNDS
-from bnn.nn.drawn import Drawn
 
 
 def evaluate(

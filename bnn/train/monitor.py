@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._engine.fold import Drawn
 from bnn._engine.inputs import evaluating
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device, with_targets
 from bnn.ensemble import Ensemble
 from bnn.likelihoods.base import fitting_targets, predictive_nll
-from bnn.nn.drawn import Drawn
 from bnn.prediction import draws
 from bnn.train.step import Tally
 
