@@ -17,7 +17,7 @@ from bnn._engine.members import combinations, member_count
 from bnn.likelihoods.base import Likelihood
 from bnn.prediction import draws, tempered
 
-WEIGHT, TEMPERATURE = 0.5, 2.0
+WEIGHT, TEMPERATURE = 0.9, 4.0  # chosen by experiments/cases/teacher.toml
 TOGETHER, NETWORK, MEMBER = "together", "network", "member"  # who a draw of the student learns from
 
 
@@ -36,8 +36,8 @@ class Teacher:
 
     Args:
         network: a trained network with the outputs of the student: plain, Bayesian or an `Ensemble`.
-        weight: w, in [0, 1]; None: the default, 0.5.
-        temperature: T; None: the default, 2, for logits, and 1 for real targets, where it has no meaning.
+        weight: w, in [0, 1]; None: the default, 0.9.
+        temperature: T; None: the default, 4, for logits, and 1 for real targets, where it has no meaning.
         likelihood: what the teacher's outputs mean: for real targets the one that holds its noise,
             `history.likelihood`. None: the student's, whose noise then learns from the targets alone.
 
