@@ -118,7 +118,7 @@ def _head(network: nn.Module) -> InducingBase:
     after = f"bnn.laplace_ makes such networks from plain ones; {INSTEAD}"
     if mixtures(network):
         raise ValueError(f"{needs}; this one has an ensemble inside: {INSTEAD}")
-    layers = {name or "the network": m for name, m in network.named_modules() if isinstance(m, Drawing)}
+    layers = {name or "the network": m for name, m in network.named_modules() if _draws(m)}
     if len(layers) != 1:
         shown = f"{len(layers)}: {listed(layers)}" if layers else "none"
         raise ValueError(f"{needs}; this one has {shown}. {after}")
@@ -165,3 +165,7 @@ def _input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
             f"let the network end with the layer (likelihoods take logits); {INSTEAD}"
         )
     return run.input
+
+
+def _draws(module: nn.Module) -> bool:
+    return isinstance(module, Drawing) and not module.is_point()

@@ -16,6 +16,8 @@ from bnn import prediction
 from bnn._engine.members import last_layers
 from bnn._engine.unused import UnusedLayerWarning
 
+POINT = {"inference": "inducingdeterministic", "max_sd_u": 0, "inducing_rows": 4, "inducing_cols": 4}
+
 
 def head_only(end: nn.Module | None = None, **options: Any) -> nn.Sequential:
     """A convolutional stem with BatchNorm, and a Bayesian head."""
@@ -184,3 +186,24 @@ def test_inference_mode_and_gradients() -> None:
     with_gradients = bnn.draws(net, x, samples=5, generator=seeded())
     assert with_gradients.requires_grad
     assert torch.allclose(found, with_gradients, atol=1e-6)
+
+
+def test_layers_without_noise_run_once_before_the_last() -> None:
+    """A point in inducing form draws nothing: 50 draws of the last layer pass through it once."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+    bnn.bayesianize_(net, {"0": POINT, "2": POINT})
+    bnn.laplace_(net, (torch.randn(200, 4), torch.randint(3, (200,))), prior_precision=1.0)
+    x, seen = torch.randn(7, 4), []
+    net[1].register_forward_hook(lambda *args: seen.append(args[2].shape))
+    found = bnn.draws(net.eval(), x, samples=50, generator=torch.Generator().manual_seed(1))
+    assert seen == [(7, 32)]
+    hidden = torch.relu(net[2].eval()(torch.relu(net[0](x)))).detach()
+    want = bnn.draws(net[4], hidden, samples=20_000, generator=torch.Generator().manual_seed(2))
+    more = bnn.draws(net, x, samples=20_000, generator=torch.Generator().manual_seed(3))
+    assert len(found) == 50
+    torch.testing.assert_close(more.mean(0), want.mean(0), atol=0.05 * want.std().item(), rtol=0)  # 7 standard errors
+    torch.testing.assert_close(more.std(0), want.std(0), atol=0, rtol=0.05)
+    closed = bnn.predict(net, x, samples="logits", likelihood="categorical")
+    drawn = bnn.predict(net, x, samples=20_000, likelihood="categorical")
+    torch.testing.assert_close(closed.probs, drawn.probs, atol=0.04, rtol=0)

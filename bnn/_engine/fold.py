@@ -128,7 +128,7 @@ def one_by_one(network: nn.Module, inputs: Iterable[Any], draws: Iterable[Draw])
 
 
 def of_last_layer(network: nn.Module, x: Any, draw: Draw) -> Tensor:
-    """The outputs (K, N, ...) of a network that ends with its one Bayesian layer: what comes before runs once.
+    """The outputs (K, N, ...) of a network that ends with the one layer that draws: what comes before runs once.
 
     Raises:
         NotLast: something follows the layer, or what comes before it is random; random states are as before.
@@ -377,6 +377,8 @@ class Drawn(Drawing):
         draw = forward.draw
         if forward.token is not None:  # K draws in one pass: all of them come together here
             return folded(lambda x: self.folded_output(x, draw), input, forward)
+        if forward.ends is not None and self.is_point():  # before the last layer: the same for all draws
+            return self.output(input.unsqueeze(0), draw.only(0, 1)).squeeze(0)
         if forward.ends is not None:  # this is the last layer: the network ends with the first of all draws
             outputs = self.output(input.unsqueeze(0), draw)
             forward.ends.append(End(outputs, outputs[0], mark_of(outputs)))

@@ -27,6 +27,10 @@ class Drawing(nn.Module):
         """How many members Ensemble-U has in this layer; 0: it is none."""
         return 0
 
+    def is_point(self) -> bool:
+        """Whether nothing is drawn here: the same output in all draws."""
+        return False
+
 
 class Mixture(nn.Module):
     """Several networks as one: every draw shows one of its `members`."""
@@ -96,7 +100,7 @@ def draws_differ(network: nn.Module) -> bool:
 
 
 def last_layers(network: nn.Module) -> list[Drawing]:
-    """The one Bayesian layer of `network`, or of every member of an ensemble, if it may be the last to run; else [].
+    """The one layer of `network`, or of every member of an ensemble, that draws, if it may be the last to run; else [].
 
     That is where no later module has parameters, and no module is in train mode: dropout is different in every draw.
     """
@@ -107,9 +111,9 @@ def last_layers(network: nn.Module) -> list[Drawing]:
         for module in modules_of(one):
             if module.training or isinstance(module, Mixture):
                 return []
-            count += isinstance(module, Drawing)
+            count += isinstance(module, Drawing) and not module.is_point()
             last = module if module._parameters else last
-        if count != 1 or not isinstance(last, Drawing) or last.repeats or last.followed:
+        if count != 1 or not isinstance(last, Drawing) or last.is_point() or last.repeats or last.followed:
             return []
         found.append(last)
     return found

@@ -168,6 +168,9 @@ class InducingBase(DrawnInStages):
     def member_count(self) -> int:
         return self.q.members
 
+    def is_point(self) -> bool:
+        return self.q.is_point and not self.has_lamda(self.options)
+
     # ---- what follows from the parameters ----------------------------------------------------------------------------
 
     def posterior(self, draw: Draw | None = None) -> Posterior:

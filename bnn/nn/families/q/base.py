@@ -27,6 +27,7 @@ class QInducing(ABC):
     takes_cap: ClassVar[bool] = False  # whether the option `max_sd_u` means anything to it
     scales: ClassVar[tuple[str, ...]] = ()  # those of its parameters that are scales, kept through softplus
     sized: ClassVar[tuple[str, ...]] = ("inducing_mean",)  # those whose starting size says how fast they should train
+    is_point: ClassVar[bool] = False  # U is the same in all draws
     members: int = 0  # of an ensemble
     max_sd: float | None = None  # the cap of its standard deviations
 

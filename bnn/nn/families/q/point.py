@@ -17,6 +17,7 @@ class Point(QInducing):
     """A MAP estimate of U (`max_sd_u=0`): charges -log N(u; 0, I) = |u|^2 / 2 up to a constant."""
 
     name = "point"
+    is_point = True
 
     def start(self, u: Tensor) -> dict[str, Tensor]:
         return {"inducing_mean": u}
