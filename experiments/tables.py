@@ -74,8 +74,7 @@ def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: 
 
 def drawn_layers(net: nn.Module) -> int:
     """How many layers have noise."""
-    layers = [module for module in net.modules() if isinstance(module, BayesianLayer)]
-    return sum(layer.sds_and_cap()[0] is not None for layer in layers)
+    return sum(isinstance(module, BayesianLayer) and not module.is_point() for module in net.modules())
 
 
 def row(net: nn.Module, plain: nn.Module, sets: Sets, draws: int, timed: int = 100) -> dict[str, Any]:
