@@ -10,7 +10,7 @@ experiment        "module:function" in this folder: settings (a dict) -> metrics
                   tables (an axis, or several): one table for each value; labels; paired: rows to compare with the
                   baseline
 [picture]         kind, one of `experiments/pictures.py`, and what it needs; file: its name in docs/images;
-                  readme: what the README says below it
+                  whole: only when no run is missing; readme: what the README says below it
 measured, says, limits      text for the page; figures in it may be looked up (`experiments/pages.py`)
 
 An experiment that trains keeps its checkpoints in `experiments.nets.folder(...)`, so that it can resume.

@@ -127,7 +127,7 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
         if axes:
             lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]
-    if case.picture:
+    if drawable(case, runs):
         lines += [f"![{case.title}](images/{picture_name(case)})", ""]
     lines += [filled(case.says.strip(), runs), "", f"Limits: {case.limits.strip()}", ""]
     missing = len(case.runs()) - len(runs)
@@ -137,15 +137,20 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
     return [*lines, f"Runs of {', '.join(commits)} with {'; '.join(versions)}.", ""]
 
 
+def drawable(case: Case, runs: dict[str, Run]) -> bool:
+    """Whether the picture of a case can be drawn; one that needs all runs (`whole`) waits for the last."""
+    return bool(case.picture) and (not case.picture.get("whole") or len(runs) == len(case.runs()))
+
+
 def picture_name(case: Case) -> str:
     """The file of a case's picture, in docs/images."""
     return str(case.picture.get("file", f"results_{case.name}.png"))
 
 
 def readme(text: str) -> str:
-    """The README with the pictures that cases put there, and what is said below them."""
+    """The README with the pictures that cases put there, and what is said below them; as it is, where runs miss."""
     for case, runs in cases():
-        if case.picture and (below := case.picture.get("readme")):
+        if drawable(case, runs) and (below := case.picture.get("readme")):
             shown = f"![{case.title}](docs/images/{picture_name(case)})\n\n{filled(below.strip(), runs)}\n"
             begin, end = f"<!-- {case.name} -->\n", "<!-- end -->"
             block = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
@@ -169,7 +174,7 @@ def page() -> str:
 
 def main() -> None:
     for case, runs in cases():
-        if case.picture:
+        if drawable(case, runs):
             PICTURES[case.picture["kind"]](case, list(runs.values()), DOCS / "images" / picture_name(case))
     (DOCS / "results.md").write_text(page(), encoding="utf-8")
     path = DOCS.parent / "README.md"

@@ -29,6 +29,14 @@ def load(monkeypatch: pytest.MonkeyPatch):
     return lambda name: importlib.import_module(f"experiments.{name}")
 
 
+@pytest.fixture
+def stored(load) -> dict[str, dict[str, Any]]:
+    """The metrics of finished runs, by method."""
+    case = load("case")
+    records = load("records").Records(case.Case.named("regression"), case.RESULTS).done()
+    return {run["settings"]["method"]: run["metrics"] for run in records.values()}
+
+
 def hidden_weights(count: int, seed: int = 0) -> Tensor:
     return torch.randn(count, 100, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
 
@@ -155,11 +163,10 @@ def example(load, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):
 
 
 @pytest.mark.filterwarnings("ignore:Laplace's approximation is too wide")  # after two steps it is
-def test_the_example_draws_every_posterior_beside_the_stored_exact_one(example, load, capsys, tmp_path) -> None:
+def test_the_example_draws_every_posterior_beside_the_stored_exact_one(example, stored, capsys, tmp_path) -> None:
     found = example("--steps", "2")
     assert list(found) == POSTERIORS
-    records = load("records").Records(load("case").Case.named("regression"), load("case").RESULTS).done()
-    assert found["NUTS"] == records["method=NUTS"]["metrics"]
+    assert found["NUTS"] == stored["NUTS"]
     assert (tmp_path / "regression.png").stat().st_size > 10_000
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if "%)" in line}
     assert list(rows) == POSTERIORS
@@ -179,19 +186,28 @@ def test_the_example_without_pyro_draws_what_it_can(example, monkeypatch: pytest
 # ---- what the pages say ----------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_stored_figures(load) -> None:
+def test_the_readme_is_what_the_pages_write(load) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert load("pages").readme(text) == text
-    stored = load("records").Records(load("case").Case.named("regression"), load("case").RESULTS).done()
-    said = re.search(r"between the clusters is ([\d.]+);", text)
-    assert said
-    assert float(said[1]) == round(stored["method=NUTS"]["metrics"]["sd_between"], 3)
-    with pytest.raises(ValueError, match=r"no place for regression: <!-- regression --> and <!-- end -->"):
-        load("pages").readme("# another")
 
 
-def test_the_exact_posterior_is_trusted_for_a_reason(load) -> None:
-    records = load("records").Records(load("case").Case.named("regression"), load("case").RESULTS).done()
-    exact = records["method=NUTS"]["metrics"]
-    assert exact["rhat"] < 1.01
-    assert exact["effective_size"] > 1000  # sds within 3 %
+def test_a_picture_reaches_the_readme_with_the_figures_of_its_case(load, stored, monkeypatch) -> None:
+    pages, case = load("pages"), load("case").Case.named("regression")
+    runs = {case.key(axes): {"settings": axes, "metrics": stored["NUTS"]} for axes in case.runs()}
+    monkeypatch.setattr(pages, "cases", lambda: [(case, runs)])
+    text = pages.readme("# top\n<!-- regression -->\nold\n<!-- end -->\nrest\n")
+    assert text.startswith("# top\n<!-- regression -->\n![Two clusters of data")
+    assert text.endswith("\n<!-- end -->\nrest\n")
+    assert "old" not in text.split()
+    assert text.count(f"{stored['NUTS']['sd_between']:.3f}") == 7
+    with pytest.raises(
+        ValueError, match="the README has no place for regression: <!-- regression --> and <!-- end -->"
+    ):
+        pages.readme("# another")
+    runs.popitem()
+    assert pages.readme("# another") == "# another"  # not before the last run is there
+
+
+def test_the_exact_posterior_is_trusted_for_a_reason(stored) -> None:
+    assert stored["NUTS"]["rhat"] < 1.01
+    assert stored["NUTS"]["effective_size"] > 1000  # sds within 3 %
