@@ -16,12 +16,12 @@ from torch import nn
 
 from bnn import prediction
 from bnn._common import timing
+from bnn._conversion.methods import METHODS
 from bnn.cli import bench as command
 from bnn.cli.app import run
 from bnn.cli.bench import USUAL, contestants, known, twins
+from bnn.nn.base import BayesianLayer
 from bnn.nn.families import inducing
-from bnn.nn.families.fcg import FCG
-from bnn.nn.families.ffg import FFG
 from bnn.nn.families.inducing import InducingBase
 from bnn.nn.nets import FCN
 
@@ -106,8 +106,9 @@ def test_what_the_twins_are() -> None:
         **dict.fromkeys(("matrix-u", "fcg-u", "ensemble-u", "ffg-u-lamda-0"), "auto"),
     }
     for method, found in layers.items():
-        if method in ("ffg-w", "fcg-w"):
-            assert sum(isinstance(m, FFG | FCG) for m in nets[method].modules()) == 2
+        if not found:
+            families = {m.family for m in nets[method].modules() if isinstance(m, BayesianLayer)}
+            assert families == {METHODS[method].family}
             continue
         assert [(len(layer.z_row), len(layer.z_col)) for layer in found] == [(2, 3), (2, 3)]
         assert (found[0].lamda() is None) == (method == "ffg-u-lamda-0")

@@ -422,6 +422,13 @@ def by_hand(layer: Any, family: Family) -> tuple[Tensor | None, float | None, Te
     if family.inference == "fcg":
         T = state["_scale_tril"].tril(-1) + F.softplus(state["_scale_diag"]).diag()
         return (T @ T.T).diagonal().sqrt(), None, None, None
+    if family.inference == "ktied":  # (d_out, k) and (k, d_in)
+        return (F.softplus(state["_row_sd"]) @ F.softplus(state["_col_sd"])).flatten(), None, None, None
+    if family.id == "matrixnormal":
+        return torch.outer(F.softplus(state["_row_sd"]), F.softplus(state["_col_sd"])).flatten(), None, None, None
+    if family.id == "matrixnormal-full":
+        sides = [triangle(state[name]) for name in ("_row_scale_tril", "_col_scale_tril")]
+        return torch.outer(*((T @ T.T).diagonal().sqrt() for T in sides)).flatten(), None, None, None
     if family.inference == "singular":
         sds = torch.cat([F.softplus(state[name]).flatten() for name in ("_a_sd", "_b_sd")])
         return sds.clamp(max=options.get("max_sd", math.inf)), options.get("max_sd"), None, None
