@@ -12,6 +12,7 @@ experiment        "module:function" in this folder: settings (a dict) -> metrics
 [picture]         kind, one of `experiments/pictures.py`, and what it needs; file: its name in docs/images;
                   whole: only when no run is missing; readme: what the README says below it
 measured, says, limits      text for the page; figures in it may be looked up (`experiments/pages.py`)
+readme            text for the README, likewise, between <!-- name of the case --> and <!-- end -->
 
 An experiment that trains keeps its checkpoints in `experiments.nets.folder(...)`, so that it can resume.
 """
@@ -29,6 +30,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 CASES, RESULTS = HERE / "cases", HERE / "results"
 KEYS = {"title", "asks", "experiment", "fixed", "grid", "baseline", "table", "picture", "says", "measured", "limits"}
+KEYS |= {"readme"}
 
 Settings = dict[str, Any]
 
@@ -49,6 +51,7 @@ class Case:
     says: str = ""
     measured: str = ""
     limits: str = ""
+    readme: str = ""
 
     @classmethod
     def read(cls, path: pathlib.Path) -> Case:

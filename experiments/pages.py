@@ -57,8 +57,8 @@ def cell(runs: Sequence[Run], metric: str) -> str:
     values = [run["metrics"][metric] for run in runs if run["metrics"].get(metric) is not None]
     if not values:
         return "-"
-    spread = f" ± {figure(metric, statistics.stdev(values))}" if len(values) > 1 else ""
-    return figure(metric, statistics.mean(values)) + spread
+    spread = figure(metric, statistics.stdev(values)) if len(values) > 1 else ""
+    return figure(metric, statistics.mean(values)) + (f" ± {spread}" if spread.strip("0.") else "")
 
 
 def difference(runs: Sequence[Run], metric: str) -> str:
@@ -110,10 +110,15 @@ def filled(text: str, runs: dict[str, Run]) -> str:
 
     def value(found: re.Match[str]) -> str:
         key, metric = found[1], found[2]
-        here = [runs[key]] if key in runs else []
+        here = [runs[key]] if key in runs else [run for name, run in runs.items() if _without_seed(name) == key]
         return difference(here, metric[7:]) if metric.startswith("paired_") else cell(here, metric)
 
     return re.sub(r"\{([^{}:]+): (\w+)\}", value, text)
+
+
+def _without_seed(key: str) -> str:
+    """The name that runs with different seeds share."""
+    return re.sub(r" seed=\d+$", "", key)
 
 
 def section(case: Case, runs: dict[str, Run]) -> list[str]:
@@ -150,8 +155,10 @@ def picture_name(case: Case) -> str:
 def readme(text: str) -> str:
     """The README with the pictures that cases put there, and what is said below them; as it is, where runs miss."""
     for case, runs in cases():
-        if drawable(case, runs) and (below := case.picture.get("readme")):
-            shown = f"![{case.title}](docs/images/{picture_name(case)})\n\n{filled(below.strip(), runs)}\n"
+        below = case.picture.get("readme", "") if drawable(case, runs) else ""
+        if below or case.readme:
+            picture = f"![{case.title}](docs/images/{picture_name(case)})\n\n" if below else ""
+            shown = f"{picture}{filled((below or case.readme).strip(), runs)}\n"
             begin, end = f"<!-- {case.name} -->\n", "<!-- end -->"
             block = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
             if not block.search(text):
