@@ -14,6 +14,7 @@ A row is a model, and what is added to it after training, as "point-u + laplace"
     + temperature   one temperature for all logits, from validation data
     + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
+    + full laplace  the same for all directions of the last layer's inputs, not only those in which it has weights
 
 Seed s starts from the CNNs 3 s, 3 s + 1 and 3 s + 2, single networks from the first of them. Where a method has a
 setting to choose, it is trained with two on seed 0, and the validation NLL chooses for all seeds.
@@ -70,6 +71,8 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     base, _, each = base.partition(", draws of a member ")
     plain, plain_seconds = deterministic(MEMBERS * settings["seed"], sets, settings)
     net, seconds = model(base, sets, settings)
+    if ending == "full laplace":
+        plain_heads_(net)
     if ending.endswith("laplace"):
         with_laplace_(net, sets, settings, ending)
     elif ending == "temperature":
@@ -77,6 +80,14 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     found = row(net, plain, sets, draws_of(net, int(each or 0), settings))
     chosen = {"setting": choice(base, sets, settings)} if base in CHOICES else {}
     return found | {"training_cpu_seconds": seconds, "relative_training": seconds / plain_seconds} | chosen
+
+
+def plain_heads_(net: nn.Module) -> None:
+    """Turns the last layer of every network, in place, into the plain layer that it is: Laplace then has all inputs."""
+    for one in net.members if isinstance(net, bnn.Ensemble) else [net]:
+        head = nn.Linear(one[-1].in_features, one[-1].out_features)
+        head.load_state_dict({"weight": one[-1].weight.detach(), "bias": one[-1].bias.detach()})
+        one[-1] = head.eval()
 
 
 def draws_of(net: nn.Module, each: int, settings: dict[str, Any]) -> int:

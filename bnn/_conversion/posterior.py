@@ -140,9 +140,10 @@ class Found(NamedTuple):
         volumes = [float((scale * one + 1).log().sum()) for one in eigenvalues]
         best = volumes.index(min(volumes))
         basis, was = curvature.bases()[best], before(curvature.layer)
-        left_out = None if curvature.columns is None else curvature.columns.left_out
+        # by rounding, moments of what is always 0 may be below it: units that never fire, the sum of logits
+        left_out = None if curvature.columns is None else curvature.columns.left_out.clamp(min=0)
         g, _ = curvature.moments.of_rows
-        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal() / curvature.rows
+        outputs = scale * (basis.out.mT @ g @ basis.out).diagonal().clamp(min=0) / curvature.rows
         mean = basis.out.mT @ was.mean @ basis.into
         return cls(curvature.layer, was, basis, scale * eigenvalues[best], mean, left_out, outputs)
 
