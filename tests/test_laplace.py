@@ -516,3 +516,18 @@ def test_a_posterior_that_is_too_wide_is_said() -> None:
     net.weight.data, net.bias.data = 100 * torch.eye(3, 4), torch.zeros(3)
     with pytest.warns(UserWarning, match='prior_precision="validation"'):
         bnn.laplace_(net, (x, y), prior_precision=1e-4)
+
+
+def test_units_that_never_fire_do_not_break_a_posterior_of_fewer_columns() -> None:
+    """Second moments that are 0 but for rounding, and a precision far below them."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 10))
+    with torch.no_grad():
+        net[0].bias[:40] = -100.0
+    found = bnn.laplace_(
+        net, (10 * torch.randn(400, 4), torch.randint(10, (400,))), prior_precision=1e-6, inducing_cols=12
+    )
+    assert found.prior_precision["2"] == 1e-6
+    lamda = net[2].lamda()
+    assert lamda is None or 0 <= lamda.item() < math.inf
+    assert bnn.draws(net, torch.randn(3, 4), samples=4).isfinite().all()
