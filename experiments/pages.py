@@ -124,7 +124,7 @@ def _without_seed(key: str) -> str:
 def section(case: Case, runs: dict[str, Run]) -> list[str]:
     """One case: the question, the command, the tables, the picture, what they say and do not say."""
     lines = [f"## {case.title}", "", case.asks, "", "```bash", f"python -m experiments.run {case.name}", "```", ""]
-    lines += [case.measured.strip(), ""]
+    lines += [filled(case.measured.strip(), runs), ""]
     spec, every = case.table, list(runs.values())
     axes = [spec["tables"]] if isinstance(spec.get("tables"), str) else spec.get("tables", [])
     for values in itertools.product(*(values_of(every, axis) for axis in axes)):

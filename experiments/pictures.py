@@ -85,9 +85,11 @@ def tradeoffs(case: Case, runs: Sequence[Run], path: pathlib.Path) -> None:
         for axes, panel in zip(grid, panels, strict=True):
             here = [run for run in runs if panel is None or run["settings"][axis] == panel]
             for ax, (metric, title) in zip(axes, spec["y"].items(), strict=True):
-                for row, label in spec["points"].items():
+                for i, (row, label) in enumerate(spec["points"].items()):
+                    look = {name: style.series(i)[name] for name in ("color", "marker")}
+                    about: dict[str, Any] = {"label": label, "xlabel": spec["x_label"], "ylabel": title, "log_x": True}
                     for share, point in _by_share(here, row, spec["x"], metric).items():
-                        tradeoff(ax, share, point, label=label, xlabel=spec["x_label"], ylabel=title, log_x=True)
+                        tradeoff(ax, share, point, **about, **look)
                 if panel is not None:
                     ax.set_title(_labels(case).get(panel, panel))
         figure.draw_without_rendering()
