@@ -109,7 +109,7 @@ def filled(text: str, runs: dict[str, Run]) -> str:
 def section(case: Case, runs: dict[str, Run]) -> list[str]:
     """One case: the question, the command, the tables, the picture, what they say and do not say."""
     lines = [f"## {case.title}", "", case.asks, "", "```bash", f"python -m experiments.run {case.name}", "```", ""]
-    lines += [case.measured.strip(), ""]
+    lines += [filled(case.measured.strip(), runs), ""]
     spec, every = case.table, list(runs.values())
     axis = spec.get("tables")
     for value in values_of(every, axis) if axis else [None]:
