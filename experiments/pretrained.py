@@ -8,8 +8,9 @@ A row is a network, and what is added to it after training, as "point taught + l
     ours taught     the same with the original network as a teacher
     point       the control: the same factors without noise and without a KL, trained
     point taught    the control with the teacher
+    ... long    the same, trained on all images for as many epochs as `long` says, instead of on a few images once
     + temperature   one temperature for all logits
-    + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
+    + laplace       a posterior over all inputs of the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
 
 The networks have seen all training images: of the test images the last 2,000 choose temperatures and prior precisions,
@@ -44,6 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "point": POINT,
     "point taught": POINT,
 }
+LONG = " long"
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def teaching(settings: dict[str, Any]) -> dict[str, Any]:
 
     The temperature of `nll_after_temperature` is learned on one half of them for the other.
     """
-    plain, sets = loaded(settings["net"], 0)
+    plain, sets = loaded(settings["net"], 1)
     weight, temperature = settings["weight"], settings["temperature"]
     own = settings | {"teacher": {"teacher_weight": weight, "teacher_temperature": temperature}}
     base = settings["student"] + (" taught" if weight else "")
@@ -108,9 +110,11 @@ def fitted(
 ) -> tuple[nn.Module, float]:
     """The network of a row, trained, and the seconds that took."""
     fraction, images, seed = settings["fraction"], settings["images"], settings["seed"]
-    teaching = {"teacher": plain, **settings["teacher"]} if base.endswith("taught") else {}
+    base, long = base.removesuffix(LONG), base.endswith(LONG)
+    teaching = {"teacher": by_channels_(copy.deepcopy(plain)), **settings["teacher"]} if base.endswith("taught") else {}
     options = settings["training"] | ({"kl_weight": 0.0} if base.startswith("point") else {})
-    train = sets.data.train.subset(slice(0, images))
+    options |= {"epochs": settings["long"]} if long else {}
+    train = sets.data.train if long else sets.data.train.subset(slice(0, images))
 
     def train_(net: nn.Module, out: Any) -> None:
         more = {} if base == "paper" else {"activations": train.inputs(slice(0, ACTIVATIONS))}
@@ -119,6 +123,15 @@ def fitted(
             method = dict(METHODS[base])
             bnn.bayesianize_(net, method.pop("inference"), budget=fraction, **method, **more)
         data = replace(sets.data, train=train)
+        by_channels_(net)
         bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
 
-    return kept(f"{settings['net']}-{fraction:g}-{base}-{seed}{more_name}", lambda: copy.deepcopy(plain), train_)
+    name = f"{settings['net']}-{fraction:g}-{base}{LONG if long else ''}-{seed}{more_name}"
+    return kept(name, lambda: copy.deepcopy(plain), train_)
+
+
+def by_channels_(net: nn.Module) -> nn.Module:
+    """Lets a network of images, in place, work with channels last: a training step takes four fifths of the time."""
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    net.register_forward_pre_hook(lambda _, args: (args[0].contiguous(memory_format=torch.channels_last),))
+    return net
