@@ -38,7 +38,7 @@ from bnn.data import Part
 from bnn.functional.linalg import inverse_softplus
 from bnn.nn.base import BayesianLayer
 from experiments.data import images
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row, with_laplace_
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, plain_layer, row, with_laplace_
 
 MEMBERS = 3
 ACTIVATIONS = 512
@@ -85,9 +85,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 def plain_heads_(net: nn.Module) -> None:
     """Turns the last layer of every network, in place, into the plain layer that it is: Laplace then has all inputs."""
     for one in net.members if isinstance(net, bnn.Ensemble) else [net]:
-        head = nn.Linear(one[-1].in_features, one[-1].out_features)
-        head.load_state_dict({"weight": one[-1].weight.detach(), "bias": one[-1].bias.detach()})
-        one[-1] = head.eval()
+        one[-1] = plain_layer(one[-1])
 
 
 def draws_of(net: nn.Module, each: int, settings: dict[str, Any]) -> int:

@@ -8,10 +8,13 @@ A row is a network, and what is added to it after training, as "point taught + l
     ours taught     the same with the original network as a teacher
     point       the control: the same factors without noise and without a KL, trained
     point taught    the control with the teacher
-    ... long    the same, trained on all images for as many epochs as `long` says, instead of on a few images once
     + temperature   one temperature for all logits
     + laplace       a posterior over all inputs of the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
+    + laplace, temperature  the former, then one temperature
+
+The last layer of converted networks is put back as the plain layer that it is before Laplace, so that its posterior has
+all directions of its inputs; conversions leave room for it, so that no row has more than its share of parameters.
 
 The networks have seen all training images: of the test images the last 2,000 choose temperatures and prior precisions,
 for every row, and the first 8,000 count.
@@ -33,7 +36,7 @@ from bnn.data import Data, Part
 from experiments.data import imagenet_scaled
 from experiments.nets import trained
 from experiments.scores import class_scores
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, row, with_laplace_
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, plain_layer, row, with_laplace_
 
 TEST = 8000  # images; those after them are validation data
 ACTIVATIONS = 512  # unlabelled images that a conversion sees
@@ -45,7 +48,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "point": POINT,
     "point taught": POINT,
 }
-LONG = " long"
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -53,9 +55,10 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     plain, sets = loaded(settings["net"], settings["foreign"])
     base, _, ending = settings["row"].partition(" + ")
     net, seconds = (copy.deepcopy(plain), 0.0) if base == "original" else fitted(base, plain, sets, settings)
-    if ending.endswith("laplace"):
+    if "laplace" in ending:
+        net.linear = plain_layer(net.linear)
         with_laplace_(net, sets, settings, ending)
-    elif ending == "temperature":
+    if ending.endswith("temperature"):
         bnn.calibrate_(net, sets.validation)
     layers = drawn_layers(net)
     draws = 0 if not layers else LAST_LAYER_DRAWS if layers == 1 else settings["draws"]
@@ -109,25 +112,34 @@ def fitted(
     base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any], more_name: str = ""
 ) -> tuple[nn.Module, float]:
     """The network of a row, trained, and the seconds that took."""
-    fraction, images, seed = settings["fraction"], settings["images"], settings["seed"]
-    base, long = base.removesuffix(LONG), base.endswith(LONG)
+    fraction, seed = settings["fraction"], settings["seed"]
     teaching = {"teacher": by_channels_(copy.deepcopy(plain)), **settings["teacher"]} if base.endswith("taught") else {}
     options = settings["training"] | ({"kl_weight": 0.0} if base.startswith("point") else {})
-    options |= {"epochs": settings["long"]} if long else {}
-    train = sets.data.train if long else sets.data.train.subset(slice(0, images))
+    epochs = settings.get("epochs", {}).get(settings["net"], options["epochs"])
+    options |= {"epochs": epochs}
+    train = sets.data.train.subset(slice(0, settings.get("images", len(sets.data.train))))
+    budget = round(fraction * bnn.parameter_count(plain)) - laplace_head(plain.linear)
 
     def train_(net: nn.Module, out: Any) -> None:
         more = {} if base == "paper" else {"activations": train.inputs(slice(0, ACTIVATIONS))}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # how much a start loses is another table
             method = dict(METHODS[base])
-            bnn.bayesianize_(net, method.pop("inference"), budget=fraction, **method, **more)
+            bnn.bayesianize_(net, method.pop("inference"), budget=budget, **method, **more)
         data = replace(sets.data, train=train)
         by_channels_(net)
         bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
 
-    name = f"{settings['net']}-{fraction:g}-{base}{LONG if long else ''}-{seed}{more_name}"
+    name = f"{settings['net']}-{fraction:g}-{base}-{epochs}-{seed}{more_name}"
     return kept(name, lambda: copy.deepcopy(plain), train_)
+
+
+def laplace_head(linear: nn.Linear) -> int:
+    """How many parameters Laplace over all directions adds to a plain last layer."""
+    own = copy.deepcopy(linear)
+    x = torch.randn(100, own.in_features)
+    bnn.laplace_(own, (x, torch.randint(own.out_features, (100,))), prior_precision=1.0, progress=False)
+    return bnn.parameter_count(own) - bnn.parameter_count(linear)
 
 
 def by_channels_(net: nn.Module) -> nn.Module:

@@ -72,6 +72,14 @@ def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: 
         )
 
 
+def plain_layer(linear: nn.Linear) -> nn.Linear:
+    """The plain layer with the mean of a posterior: Laplace then has all directions of its inputs, not only those in
+    which the posterior has weights."""
+    plain = nn.Linear(linear.in_features, linear.out_features)
+    plain.load_state_dict({"weight": linear.weight.detach(), "bias": linear.bias.detach()})
+    return plain.eval()
+
+
 def drawn_layers(net: nn.Module) -> int:
     """How many layers have noise."""
     return sum(isinstance(module, BayesianLayer) and not module.is_point() for module in net.modules())
