@@ -111,12 +111,13 @@ def weights_said(found: Classes) -> str | None:
     )
 
 
-def never_said(found: Classes, inputs: str = "test inputs") -> str | None:
+def never_said(found: Classes, inputs: str = "test inputs", advice: bool = True) -> str | None:
     """A sentence about classes that no input is answered with; None where there are none.
 
     Args:
         found: of the inputs.
         inputs: what these are called.
+        advice: whether it says what to do.
     """
     missed = found.never_predicted
     if not missed:
@@ -126,12 +127,14 @@ def never_said(found: Classes, inputs: str = "test inputs") -> str | None:
     more = len(missed) - len(named)
     named += [f"{more:,} more class{'es' if more > 1 else ''}"] if more else []
     text = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    verb = "is" if len(missed) == 1 else "are"
-    its = "its" if len(missed) == 1 else "their"
-    weights = f"larger class weights for {'it' if len(missed) == 1 else 'them'}" if found.weights else WEIGHTS
+    one = len(missed) == 1
+    never = f"{text} {'is' if one else 'are'} never predicted"
+    if not advice:
+        return never
+    weights = f"larger class weights for {'it' if one else 'them'}" if found.weights else WEIGHTS
     return (
-        f"{text} {verb} never predicted: train with {weights}, or decide by a lower threshold on {its} probability, "
-        "which `bayesianize predict --probs` writes"
+        f"{never}: train with {weights}, or decide by a lower threshold on {'its' if one else 'their'} probability "
+        "(predict --probs)"
     )
 
 

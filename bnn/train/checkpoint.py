@@ -184,12 +184,18 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
         "schedule": schedule.to_dict(),
         "data": source.fingerprint(),
         "likelihood": getattr(elbo.likelihood, "__name__", type(elbo.likelihood).__name__),
+        "class weights": _class_weights(elbo.likelihood),
         "conversion": Conversion.of(elbo.net).to_json(),
         "trained": [name for name, parameter in elbo.named_parameters() if parameter.requires_grad],
         "processes": processes,
         "sampling": sampling,
         "teacher": None if elbo.teacher is None else elbo.teacher.fingerprint(elbo.likelihood),
     }
+
+
+def _class_weights(likelihood: Any) -> list[float] | None:
+    found = getattr(likelihood, "class_weights", None)
+    return found.tolist() if isinstance(found, Tensor) else None
 
 
 def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:
@@ -223,7 +229,7 @@ def _run_differs(record: dict[str, Any], own: dict[str, Any], schedule: Schedule
         different.append("epochs: with cosine they set the rate of every epoch")
     different += [
         f"{name}: {record.get(name)} then, {own[name]} now"
-        for name in ("likelihood", "data", "teacher")
+        for name in ("likelihood", "class weights", "data", "teacher")
         if record.get(name) != own[name]
     ]
     if record["processes"] != own["processes"] and record["step"]:

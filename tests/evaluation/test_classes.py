@@ -49,6 +49,7 @@ def test_a_class_that_is_never_predicted_is_named() -> None:
     assert text.startswith("'c' (10 % of the test inputs) is never predicted: train with --class-weights balanced")
     assert "--probs" in text
     assert text in class_lines(SMALL)
+    assert never_said(SMALL, advice=False) == "'c' (10 % of the test inputs) is never predicted"
     assert never_said(classes_of(sure([0, 1], 2), np.array([1, 0]), ("a", "b"))) is None
     assert never_said(classes_of(sure([0, 1], 3), np.array([1, 0]), ("a", "b", "c"))) is None  # no input is of c
 
