@@ -18,8 +18,8 @@ BARS = 12  # mistakes that are drawn instead
 FEW, WORST = 20, 10  # classes of which the table has all, and how many it has of more
 
 MATRIX = (
-    "Rows are true classes, columns what they are taken for: how many test inputs, and below it the share of the row. "
-    "Off the diagonal are mistakes; a column without numbers is a class that is never predicted."
+    "Each row is a true class and each column what it is taken for: how many test inputs, and below it the share of "
+    "the row, so that what is off the diagonal are mistakes, and an empty column is a class that is never predicted."
 )
 MISTAKES = (
     "The most frequent mistakes, true class → predicted class: how many test inputs, and what share of the true class."
