@@ -51,8 +51,8 @@ def run_recipe(
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
-    folder = None if out is None else _claimed(RunFolder(out), recipe)
     likelihood = for_data(recipe.likelihood, data, recipe.class_weights)
+    folder = None if out is None else _claimed(RunFolder(out), recipe)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data, likelihood)
