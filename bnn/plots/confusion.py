@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def confusion_matrix(ax: Axes, counts: Any, names: Sequence[str], *, color: str 
         names: of the C classes.
         color: of the shade; None is the first of the palette.
     """
-    table = to_numpy(counts)
+    table = to_numpy(counts)  # (C, C)
     if table.ndim != 2 or table.shape != (len(names), len(names)) or not table.size or (table < 0).any():
         raise ValueError(f"expected counts (C, C), 0 or more, and C names; got {table.shape} and {len(names)} names")
     totals = table.sum(axis=1, keepdims=True)
@@ -37,7 +38,7 @@ def confusion_matrix(ax: Axes, counts: Any, names: Sequence[str], *, color: str 
     face = need("matplotlib.colors", "plots").to_rgba
     shade = color or PALETTE[0]
     rectangle = need("matplotlib.patches", "plots").Rectangle
-    for i, j in np.ndindex(*table.shape):
+    for i, j in product(range(len(names)), repeat=2):
         depth = DEEPEST * float(shares[i, j])
         ax.add_patch(rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=face(shade, depth), edgecolor=FAINT, linewidth=0.5))
         if table[i, j]:
