@@ -36,7 +36,7 @@ from bnn.data import Data, Part
 from experiments.data import imagenet_scaled
 from experiments.nets import trained
 from experiments.scores import class_scores
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, plain_layer, row, with_laplace_
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, laplace_head, plain_layer, row, with_laplace_
 
 TEST = 8000  # images; those after them are validation data
 ACTIVATIONS = 512  # unlabelled images that a conversion sees
@@ -137,14 +137,6 @@ def fitted(
 
     name = f"{settings['net']}-{fraction:g}-{base}-{epochs}-{seed}{more_name}"
     return kept(name, lambda: copy.deepcopy(plain), train_)
-
-
-def laplace_head(linear: nn.Linear) -> int:
-    """How many parameters Laplace over all directions adds to a plain last layer."""
-    own = copy.deepcopy(linear)
-    x = torch.randn(100, own.in_features)
-    bnn.laplace_(own, (x, torch.randint(own.out_features, (100,))), prior_precision=1.0, progress=False)
-    return bnn.parameter_count(own) - bnn.parameter_count(linear)
 
 
 def by_channels_(net: nn.Module) -> nn.Module:
