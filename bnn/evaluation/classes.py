@@ -10,7 +10,7 @@ import numpy as np
 
 from bnn.evaluation.pieces import Classes, ClassResult, Mistake
 from bnn.evaluation.predictor import Array
-from bnn.likelihoods.categorical import Categorical
+from bnn.likelihoods.base import about
 from bnn.metrics.per_class import confusion_matrix, of_confusion
 
 MATRIX, MISTAKES = 100, 20  # classes whose matrix is kept, and mistakes that are
@@ -43,8 +43,7 @@ def classes_of(probs: Array, labels: Array, names: Sequence[str], likelihood: An
 
 def weights_of(likelihood: Any) -> tuple[float, ...]:
     """The class weights of a likelihood (C,); empty where it has none, or where they are all the same."""
-    weights = likelihood.class_weights if isinstance(likelihood, Categorical) else None
-    found = () if weights is None else tuple(float(one) for one in weights)
+    found = tuple(about(likelihood).options().get("class_weights") or ())
     return found if len(set(found)) > 1 else ()
 
 

@@ -114,6 +114,10 @@ class Likelihood(nn.Module):
         """Whether it defines `scores`."""
         return type(self).scores is not Likelihood.scores
 
+    def with_class_weights(self, weights: Sequence[float]) -> Likelihood | None:
+        """A new one of the same options with these weights of classes (C,); None where it cannot have any."""
+        return None
+
     def apart(self, target: Tensor) -> tuple[Likelihood, Tensor | None]:
         """The same likelihood without weights of data, and their weights (N,) for these targets, None where all are 1.
 

@@ -149,6 +149,9 @@ class Categorical(Likelihood):
         y, flat = y[counted], flat[:, counted]
         return flat - flat.gather(-1, y[None, :, None].expand(len(flat), -1, 1))
 
+    def with_class_weights(self, weights: Sequence[float]) -> Categorical:
+        return Categorical(weights, self.ignore_index, self.label_smoothing)
+
     def apart(self, target: Tensor) -> tuple[Likelihood, Tensor | None]:
         """Without class weights, and those of class indices (N,); of positions or probabilities they stay inside."""
         if self.class_weights is None or target.ndim != 1 or target.is_floating_point():

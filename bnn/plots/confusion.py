@@ -38,7 +38,7 @@ def confusion_matrix(ax: Axes, counts: Any, names: Sequence[str], *, color: str 
     face = need("matplotlib.colors", "plots").to_rgba
     shade = color or PALETTE[0]
     rectangle = need("matplotlib.patches", "plots").Rectangle
-    for i, j in product(range(len(names)), repeat=2):
+    for i, j in product(range(len(names)), repeat=2):  # true, predicted
         depth = DEEPEST * float(shares[i, j])
         ax.add_patch(rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=face(shade, depth), edgecolor=FAINT, linewidth=0.5))
         if table[i, j]:
@@ -72,7 +72,7 @@ def frequent_mistakes(ax: Axes, mistakes: Sequence[Any], *, color: str | None = 
         raise ValueError("nothing to draw: there are no mistakes")
     places = np.arange(len(mistakes))
     ax.barh(places, [one.inputs for one in mistakes], height=0.7, color=color or PALETTE[0], alpha=DEEPEST)
-    for place, one in zip(places, mistakes, strict=True):
+    for place, one in enumerate(mistakes):
         text = f" {one.inputs:,} ({_percent(one.share)})"
         ax.text(one.inputs, place, text, va="center", ha="left", fontsize=NUMBER, color=INK)
     ax.set_yticks(places, [f"{_short(one.true)} → {_short(one.predicted)}" for one in mistakes])

@@ -22,6 +22,7 @@ from bnn._common.text import listed
 from bnn._conversion.record import Conversion
 from bnn.data.batches import Batches
 from bnn.files import FileFormatError, state_mismatch
+from bnn.likelihoods.base import about
 from bnn.objective import ELBO
 from bnn.train.runs.folder import ANOTHER_FOLDER, CHECKPOINT, RunFolder
 from bnn.train.schedule import Schedule
@@ -194,8 +195,8 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
 
 
 def _class_weights(likelihood: Any) -> list[float] | None:
-    found = getattr(likelihood, "class_weights", None)
-    return found.tolist() if isinstance(found, Tensor) else None
+    found: list[float] | None = about(likelihood).options().get("class_weights")
+    return found
 
 
 def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:

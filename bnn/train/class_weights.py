@@ -11,7 +11,6 @@ from torch import Tensor
 from bnn import likelihoods
 from bnn.data.batches import Batches, InMemory
 from bnn.data.dataset import Data
-from bnn.likelihoods.categorical import Categorical
 from bnn.train.class_weight_options import asked_for, scaled
 
 
@@ -49,15 +48,15 @@ def of_labels(likelihood: Any, asked: Any, y: Tensor | None, names: Sequence[str
         names: of the classes; empty where they have none.
         classes: how many; None: as many as names.
     """
-    if not isinstance(likelihood, Categorical):
-        found = likelihoods.about(likelihood)
+    found = likelihoods.about(likelihood)
+    if found.with_class_weights([1.0, 1.0]) is None:
         kind = f"the likelihood {found.name}, of {found.task}" if found.name else "a function of your own"
         raise ValueError(f"class weights are for the likelihood categorical, of one class per input; this is {kind}")
-    if likelihood.class_weights is not None:
+    if found.options().get("class_weights") is not None:
         raise ValueError("the likelihood has class weights already: give them there or here, not both")
     if y is None or y.is_floating_point():
         raise ValueError("class weights need class labels in the training data: whole numbers, one for each input")
-    counted = y[y != likelihood.ignore_index].reshape(-1).long().cpu()
+    counted = y[y != found.ignore_index].reshape(-1).long().cpu()
     counts = torch.bincount(counted, minlength=max(len(names), classes or 0)).tolist()
     weights = scaled(asked_for(asked, counts, names), counts)
-    return Categorical(**likelihood.options() | {"class_weights": weights})
+    return found.with_class_weights(weights)
