@@ -63,7 +63,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def validated(settings: dict[str, Any]) -> dict[str, Any]:
-    """A run on the first 1,000 training digits, scored on the other 297, which other people wrote, as the test digits."""
+    """A run on the first 1,000 training digits, scored on the other 297, which other people wrote."""
     whole = bnn.data.load("digits")
     parts = (whole.train.subset(slice(0, WRITERS)), whole.train.subset(slice(WRITERS, None)))
     data = replace(whole, train=parts[0], validation=parts[1], test=None)

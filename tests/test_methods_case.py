@@ -44,7 +44,9 @@ def test_recipes_are_the_registrys(methods: types.ModuleType, name: str) -> None
 
 
 def test_a_method_for_one_layer_is_on_the_last(methods: types.ModuleType) -> None:
-    assert methods.recipe({"method": "fcg-w", "seed": 0}).method == {"inference": {"fc.Linear1": {"inference": "fcg-w"}}}
+    assert methods.recipe({"method": "fcg-w", "seed": 0}).method == {
+        "inference": {"fc.Linear1": {"inference": "fcg-w"}}
+    }
     other = methods.recipe({"method": "k-tied", "seed": 0, "training": "1e-3, 10 epochs", "plain_epochs": 7})
     assert (other.pretrain.lr, other.pretrain.epochs, other.schedule.epochs) == (1e-3, 7, 10)
     assert other.schedule.lr == METHODS["k-tied"].lr
