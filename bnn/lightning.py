@@ -102,7 +102,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         forget_temperature_(self.net)
         if self.trainer.world_size > 1:
             torch.manual_seed(derived(torch.initial_seed(), self.global_rank))
-        if self.trainer.global_step == 0:
+        if about(self.elbo.likelihood).starts and self.trainer.global_step == 0:
             with own_randomness(self.device):
                 NoiseStage(self.elbo.likelihood, ()).start_(self.net, _pairs(self.trainer.train_dataloader))
             self._share_noise()

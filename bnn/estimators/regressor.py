@@ -19,6 +19,7 @@ from bnn.metrics import mixture_interval
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
 
+AUTO = "auto"
 NOISE = {"constant": "gaussian", "varying": "heteroscedastic"}  # likelihoods, in the words of users
 
 
@@ -48,7 +49,9 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
     """A Bayesian network as a scikit-learn regressor, of one target or several.
 
     Args:
-        noise: "constant": one learned sd per target; "varying": an sd that the network predicts for every input.
+        noise: "constant": one sd per target; "varying": an sd that the network predicts for every input; "auto": the
+            one of both with which plain networks have the lower validation NLL, with 1,000 rows or more; else, and
+            where `network`, `epochs` or `lr` are given, constant.
         hidden, method, options, epochs, batch_size, lr, kl_weight, samples, members, validation_fraction, patience,
             device, random_state, verbose: as for `BayesianClassifier`.
         network: likewise, (N, features) -> (N, targets); with "varying" noise (N, 2 targets).
@@ -56,8 +59,9 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
             target's own units either way.
 
     Attributes:
-        n_features_in_, feature_names_in_ (from data frames), n_iter_ (epochs), network_, likelihood_ (the noise, in
-        scaled units), history_ (a dict per epoch, as of `bnn.fit`).
+        n_features_in_, feature_names_in_ (from data frames), n_iter_ (epochs), network_, noise_ ("constant" or
+        "varying"), likelihood_ (the noise, in scaled units, settled on validation rows if there are 30), history_ (a
+        dict per epoch, as of `bnn.fit`).
 
     >>> X = np.linspace(-1, 1, 40)[:, None]
     >>> model = BayesianRegressor(hidden=(16,), epochs=50, random_state=0).fit(X, 1000 + 50 * X[:, 0])
@@ -68,11 +72,12 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     y_scale_: Scaling
     likelihood_: likelihoods.Likelihood
+    noise_: str
 
     def __init__(
         self,
         *,
-        noise: str = "constant",
+        noise: str = "auto",
         hidden: tuple[int, ...] = (64, 64),
         method: str = "ffg-u",
         options: dict[str, Any] | None = None,
@@ -117,7 +122,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Trains on X (N, features) and real targets y (N,) or (N, D)."""
-        check_choice("noise", self.noise, list(NOISE))
+        check_choice("noise", self.noise, [AUTO, *NOISE])
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._one_target = y.ndim == 1
@@ -125,7 +130,8 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
         rows, targets = (torch.from_numpy(z).float() for z in (self.x_scale_.scaled(X), self.y_scale_.scaled(y)))
         data = Data("X, y", "regression", Part(rows, targets))
-        self._train(data, self._out_features(), self._likelihood())
+        kinds = list(NOISE) if self.noise == AUTO and self.network is None else [self._asked()]
+        self.noise_ = self._train(data, {kind: self._kind(kind) for kind in kinds})
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -161,19 +167,29 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         return values[:, 0] if self._one_target else values
 
     def _out_features(self) -> int:
-        return len(self.y_scale_.mean) * self._likelihood().outputs_per_target
+        return len(self.y_scale_.mean) * self._kind(self.noise_).outputs_per_target
 
-    def _likelihood(self) -> likelihoods.Likelihood:
-        return likelihoods.for_task(NOISE[self.noise], "regression", len(self.y_scale_.mean))
+    def _asked(self) -> str:
+        return next(iter(NOISE)) if self.noise == AUTO else self.noise
+
+    def _kind(self, noise: str) -> likelihoods.Likelihood:
+        found: likelihoods.Likelihood = likelihoods.for_task(NOISE[noise], "regression", len(self.y_scale_.mean))
+        return found
 
     def _notes(self) -> dict[str, Any]:
         raw = {name: value.tolist() for name, value in self.likelihood_.kept().items()}
-        return super()._notes() | {"y": self.y_scale_.to_dict(), "one_target": self._one_target, "likelihood": raw}
+        return super()._notes() | {
+            "y": self.y_scale_.to_dict(),
+            "one_target": self._one_target,
+            "likelihood": raw,
+            "noise_": self.noise_,
+        }
 
     def _restore(self, notes: dict[str, Any]) -> None:
         super()._restore(notes)
         self.y_scale_, self._one_target = Scaling.from_dict(notes["y"]), notes["one_target"]
-        self.likelihood_ = self._likelihood()
+        self.noise_ = notes.get("noise_", self._asked())  # older files have no choice
+        self.likelihood_ = self._kind(self.noise_)
         kept = self.likelihood_.kept()
         raw = {name: torch.tensor(notes["likelihood"].get(name, kept[name].tolist())) for name in kept}
         self.likelihood_.learned_({name: value.reshape(kept[name].shape) for name, value in raw.items()})

@@ -28,27 +28,33 @@ DRAWS, INPUTS = 10, 1_000
 def within_noise(
     method: dict[str, Any], net: nn.Module, data: Data, likelihood: Any, limit: float, seed: int
 ) -> dict[str, Any]:
-    """The method of a recipe with its caps times min(1, limit s / e): e is what lamda and U at their caps would add.
+    """The method of a recipe with its caps times min(1, limit / r), where r is its `spread` right after conversion.
 
-    s is the noise of the plain network, e the sd of the mean over draws, and s / e the median over training inputs. Of
-    anything but real targets with noise the method stays as it is.
+    Of anything but real targets with noise the method stays as it is.
     """
-    found = likelihoods.about(likelihood)
-    if not found.settles:
+    if not likelihoods.about(likelihood).settles:
         return method
     trial = copy.deepcopy(net)
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore", EnergyWarning)
         seed_everything(seed)
         bayesianize_(trial, **method)
+    return scaled(method, min(1.0, limit / max(spread(trial, data, likelihood, seed), limit)))
+
+
+def spread(network: nn.Module, data: Data, likelihood: Any, seed: int) -> float:
+    """The sd of the mean over draws relative to the noise of real targets: the median over training inputs.
+
+    0 where the outputs of draws have no means and noise.
+    """
+    found = likelihoods.about(likelihood)
     batches = batches_in_order(data.train, BATCH)
-    outputs, targets = gathered_draws(trial, batches, found, DRAWS, seed, INPUTS)
+    outputs, targets = gathered_draws(network, batches, found, DRAWS, seed, INPUTS)
     parts = None if targets is None else found.components(outputs)
     if parts is None:
-        return method
+        return 0.0
     means, sds = (part.detach() for part in parts)
-    ratio = float((means.std(0) / sds.mean(0)).median())
-    return method if ratio <= limit else scaled(method, limit / ratio)
+    return float((means.std(0) / sds.mean(0)).median())
 
 
 def scaled(method: dict[str, Any], factor: float) -> dict[str, Any]:

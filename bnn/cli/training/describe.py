@@ -38,6 +38,7 @@ from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.likelihoods.registry import AUTO, CHOICE
 from bnn.prune import prune_
+from bnn.train import defaults as schedules
 from bnn.train.build import build_data, build_net
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import LaplaceStage
@@ -207,19 +208,19 @@ def _schedules(method: Method, flags: Flags, data: Data) -> dict[str, Any]:
     """
     inputs, validated, real = len(data.train), data.validation is not None, data.task in CHOICE
     if method.family == PLAIN:
-        return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs, real)}
+        return {"schedule": schedules.plain_schedule(inputs, validated, flags.epochs, real)}
     first = flags.pretrain
     if first is None and (flags.weights is not None or flags.given("warmup", "anneal")):
         first = 0
     trained = first != 0 or flags.weights is not None
-    parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, trained, validated, real)}
+    parts: dict[str, Any] = {"schedule": schedules.schedule(inputs, method, trained, validated, real)}
     if first is None and flags.epochs is not None:
-        first = defaults.AFTER * flags.epochs
+        first = schedules.AFTER * flags.epochs
     if first == 0:
         return parts
     return parts | {
-        "pretrain": defaults.plain_schedule(inputs, validated, first, real),
-        "spread": defaults.SPREAD if real else None,
+        "pretrain": schedules.plain_schedule(inputs, validated, first, real),
+        "spread": schedules.SPREAD if real else None,
     }
 
 
