@@ -24,7 +24,7 @@ from bnn.train.build import build_data
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
-from bnn.train.plain_stage import plain_stage, stage_of
+from bnn.train.plain_stage import check_class_weights, plain_stage, stage_of
 from bnn.train.prune_options import prune_options
 from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
@@ -48,6 +48,7 @@ def run_recipe(
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
+    check_class_weights(recipe, data)  # what is wrong with it leaves no folder behind
     folder = None if out is None else _claimed(RunFolder(out), recipe)
     plain = plain_stage(recipe, data, folder, settings)
     net, outputs, likelihood = plain.net, plain.outputs, plain.likelihood

@@ -93,6 +93,11 @@ def candidates(recipe: Recipe, data: Data) -> tuple[str | None, ...]:
     return names if trains and enough(data.validation, LEAST) else names[:1]
 
 
+def check_class_weights(recipe: Recipe, data: Data) -> None:
+    """Raises unless the class weights of a recipe are for its data."""
+    for_data(candidates(recipe, data)[0], data, recipe.class_weights)
+
+
 def _validation_nll(one: PlainStage) -> float:
     assert one.history is not None
     assert one.history.noise is not None
