@@ -53,6 +53,7 @@ class Resampling:
             targets,
             draws=outputs.components,
             losses=outputs.losses,
+            scale=outputs.scale,
             resamples=self.resamples,
             seed=self.seed,
             **options,
