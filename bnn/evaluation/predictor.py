@@ -203,12 +203,12 @@ def losses(samples: Tensor | None, y: Tensor, likelihood: Any, target: TargetSca
     """
     assert samples is not None
     scaled = predictive_nll(likelihood, samples, y.to(samples.device))
-    sds = (1.0,) if target is None else target.sd
-    per_input = y[:1].numel()
-    found = as_array(scaled) + np.log(sds).sum() * (per_input // len(sds))
-    if target is None or not target.log:
-        return found
-    return found + as_array(target.linear(y.double())).reshape(len(y), -1).sum(1)
+    if target is None:
+        return as_array(scaled)
+    added = np.where(np.isnan(as_array(y)), 0.0, np.log(target.sd))  # (N, ..., D); nothing where one is missing
+    if target.log:
+        added = added + np.nan_to_num(as_array(target.linear(y.double())))
+    return as_array(scaled) + added.reshape(len(y), -1).sum(1)
 
 
 class NotFinite:

@@ -137,7 +137,8 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "in_shape": tuple(stored["in_shape"]),
         "out_features": stored["out_features"],
         "classes": tuple(stored["classes"]),
-        "target": None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"])),
+        "target": None if target is None else TargetScale.from_dict(target),
+        "targets": tuple(stored.get("targets", ())),  # of old runs
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
     }, None if stored["recipe"] is None else Recipe.from_dict({"calibrate": False} | stored["recipe"])  # of old runs
