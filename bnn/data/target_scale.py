@@ -19,7 +19,7 @@ from bnn.data.tables.columns import mean_and_sd
 Numbers = Tensor | npt.ArrayLike
 Values = npt.NDArray[np.float64]
 
-LARGEST = 1e100  # of what a log scale gives back: squares of it can still be summed
+LARGEST = 1e100  # of what a log scale gives back: squares of it can still be summed, as those of bnn.metrics
 ENOUGH, SKEWED = 50, 1.0  # known targets, and the skewness from which a log scale is worth a hint
 
 

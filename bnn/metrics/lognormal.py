@@ -35,7 +35,8 @@ class LognormalMoments(NamedTuple):
 
 def exponential(logs: Floats) -> Floats:
     """exp, and LARGEST where that is more."""
-    return np.asarray(np.exp(np.minimum(logs, _LIMIT)))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(np.exp(logs), LARGEST))
 
 
 def positive_targets(targets: ArrayLike) -> Floats:

@@ -295,6 +295,8 @@ class Run:
         """Everything about the table but its rows, as JSON."""
         about: dict[str, Any] = {"run": None if self.folder is None else self.folder.path, "task": self.task}
         about |= {"draws": outputs.draws, "seed": options.seed}
+        if self.targets:
+            about["targets"] = list(self.targets)
         if self.task == "regression":
             about["level"] = next((one for one in (options.guarantee, options.level) if one is not None), LEVEL)
         if options.guarantee is not None and self.guarantee is not None:
