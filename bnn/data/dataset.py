@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from bnn.data.split import split
-from bnn.data.target_scale import TargetScale, check_known
+from bnn.data.target_scale import TargetScale as TargetScale  # its place for everybody else
+from bnn.data.target_scale import check_known
 
 Task = Literal["classification", "regression"]
 TASKS = ["classification", "regression"]
