@@ -17,6 +17,7 @@ from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
+from bnn.evaluation.classes import classes_of
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted, Detection
@@ -141,6 +142,7 @@ class _Evaluator:
             targets=task.targets,
             by_target=scores.by_target(self.resampling, inside, targets, task.targets) if real else {},
             scale=inside.scale,
+            classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
         )
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:

@@ -10,9 +10,11 @@ from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
+from bnn.evaluation.classes import class_rows, said, shown_results
 from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
 from bnn.evaluation.pieces import (
     OOD,
+    Classes,
     Corrupted,
     Detection,
     Examples,
@@ -65,6 +67,7 @@ class Evaluation:
         by_target: of several real targets, how well each is predicted, by its name or its number, over the inputs where
             it is known; `metrics` are over all of them.
         scale: "log" where positive targets were predicted on a log scale; everything here is in their own units.
+        classes: each class, and which is taken for which; None of real targets, and in older files.
     """
 
     data: str
@@ -92,6 +95,7 @@ class Evaluation:
     targets: tuple[str, ...] = ()
     by_target: dict[str, TargetScores] = field(default_factory=dict)
     scale: str = "linear"
+    classes: Classes | None = None
 
     @property
     def verdict(self) -> str:
@@ -108,6 +112,11 @@ class Evaluation:
         """By which uncertainty to abstain, total or epistemic, and why; None where only one was measured."""
         return abstaining(self.task, self.risk_coverage)
 
+    @property
+    def about_classes(self) -> list[str]:
+        """Sentences about its classes: those that are never predicted, and what class weights do to probabilities."""
+        return [] if self.classes is None else said(self.classes)
+
     def table(self) -> str:
         """A summary in plain text."""
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
@@ -121,6 +130,7 @@ class Evaluation:
             ],
             metric_lines(self.metrics, self.temperature),
             target_lines(self.by_target),
+            class_lines(self.classes),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
@@ -243,6 +253,18 @@ def target_lines(by_target: Mapping[str, TargetScores]) -> list[str]:
         for target, one in by_target.items()
     ]
     return columns([["target", "inputs", *names], *rows])
+
+
+def class_lines(found: Classes | None) -> list[str]:
+    """How each class is answered, of many the worst; below the table who is never predicted."""
+    if found is None:
+        return []
+    results = shown_results(found)
+    left_out = len(results) < len(found.results)
+    more = (
+        [f"  ({len(results)} of {len(found.results):,} classes, those that are found least often)"] if left_out else []
+    )
+    return [*columns(class_rows(found, results)), *more, *said(found)]
 
 
 def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:
