@@ -120,6 +120,31 @@ def test_own_units_are_exact() -> None:
     np.testing.assert_array_equal(p.mean, plain.predict(x))
 
 
+def test_positive_targets_are_lognormal(tmp_path: pathlib.Path) -> None:
+    """Trained on log y, the same network; mean, sds and quantiles are those of the mixture of lognormals."""
+    x, y = line()
+    own, logs = (
+        BayesianRegressor(**QUICK, positive=True, random_state=0).fit(x, np.exp(y)),
+        BayesianRegressor(**QUICK, random_state=0).fit(x, y),
+    )
+    means, sds = (torch.from_numpy(part[:, :, 0]) for part in logs._components(x))
+    each = torch.distributions.LogNormal(means, sds)
+    p = own.predict_dist(x, level=0.8)
+    np.testing.assert_allclose(p.mean, each.mean.mean(0))
+    np.testing.assert_allclose(p.aleatoric, each.variance.mean(0).sqrt())
+    np.testing.assert_allclose(p.epistemic, each.mean.std(0, correction=0))
+    for end, level in ((p.lower, 0.1), (p.upper, 0.9)):
+        np.testing.assert_allclose(each.cdf(torch.from_numpy(end)).mean(0), level, atol=1e-9)
+    assert (p.lower > 0).all()
+    np.testing.assert_array_equal(own.predict(x), p.mean)
+    own.save(tmp_path / "model")
+    again = BayesianRegressor.load(tmp_path / "model")
+    assert again.positive
+    np.testing.assert_array_equal(again.predict(x), p.mean)
+    with pytest.raises(ValueError, match=r"y: positive=True takes targets above 0, and \d+ rows have others: row"):
+        BayesianRegressor(**QUICK, positive=True).fit(x, y)
+
+
 def test_the_interval_holds_its_share_of_the_mixture() -> None:
     """By 4000 targets per input drawn from the mixture: within 4 standard errors, 4 sqrt(0.8 0.2 / 4000) = 0.025."""
     x, y = line(16)

@@ -17,6 +17,7 @@ from bnn.train.recipe import RUN
 
 if TYPE_CHECKING:
     from bnn.cli.training.describe import Described
+    from bnn.data.dataset import Data
     from bnn.evaluation.pieces import Size
     from bnn.train.runs.folder import RunFolder
 
@@ -66,12 +67,23 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     parts = {"training": data.train, "validation": data.validation, "test": data.test, "guarantee": data.guarantee}
     counts = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
     say(f"data: {data.name}, {data.task}, {counts} inputs")
+    if data.task == "regression" and data.targets:
+        log = ", on a log scale" if data.target is not None and data.target.log else ""
+        say(f"{'target' if len(data.targets) == 1 else 'targets'}: {', '.join(_targets(data))}{log}")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
     plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "
     more = "" if recipe.prune is None else f", then {prune_options(recipe.prune, recipe.schedule.epochs).epochs} pruned"
     state = "finished already, nothing is trained" if done else f"{plain}{recipe.schedule.epochs} epochs{more}"
     say(f"run: {folder}, {state}")
+
+
+def _targets(data: Data) -> list[str]:
+    """The names of real targets, and in how many training inputs each is missing."""
+    y = data.train.y
+    assert y is not None
+    missing = y.reshape(len(y), -1).isnan().sum(0).tolist()
+    return [f"{name} (missing in {n:,})" if n else name for name, n in zip(data.targets, missing, strict=True)]
 
 
 def device_settings(device: str | None) -> dict[str, Any]:

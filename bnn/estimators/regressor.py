@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from bnn import likelihoods
-from bnn._common.checks import check_choice
+from bnn._common.checks import check_bool, check_choice
 from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
+from bnn.data.target_scale import above_zero
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats, Scaling
-from bnn.metrics import mixture_interval
+from bnn.metrics import lognormal_interval, lognormal_moments, mixture_interval
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
@@ -57,6 +58,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         network: likewise, (N, features) -> (N, targets); with "varying" noise (N, 2 targets).
         scale: scale every feature and every target to mean 0 and sd 1, as learned in `fit`. Predictions are in the
             target's own units either way.
+        positive: all targets are above 0, and trained on as their logarithm: no mean or interval is below 0.
 
     Attributes:
         n_features_in_, feature_names_in_ (from data frames), n_iter_ (epochs), network_, noise_ ("constant" or
@@ -94,6 +96,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         device: Any = None,
         random_state: Any = None,
         verbose: bool = False,
+        positive: bool = False,
     ) -> None:
         super().__init__(
             hidden=hidden,
@@ -114,6 +117,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
             verbose=verbose,
         )
         self.noise = noise
+        self.positive = positive
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -122,11 +126,12 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Trains on X (N, features) and real targets y (N,) or (N, D)."""
+        check_bool("positive", self.positive)
         check_choice("noise", self.noise, [AUTO, *NOISE])
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._one_target = y.ndim == 1
-        y = y.reshape(len(y), -1)
+        y = self._logs(y.reshape(len(y), -1)) if self.positive else y.reshape(len(y), -1)
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
         rows, targets = (torch.from_numpy(z).float() for z in (self.x_scale_.scaled(X), self.y_scale_.scaled(y)))
         data = Data("X, y", "regression", Part(rows, targets))
@@ -136,16 +141,20 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     def predict(self, X: Any) -> Floats:
         """The predictive mean (N,), or (N, D)."""
-        means, _ = self._components(X)
-        return self._shaped(means.mean(0))
+        means, sds = self._components(X)
+        return self._shaped(lognormal_moments(means, sds).mean if self.positive else means.mean(0))
 
     def predict_dist(self, X: Any, level: float = 0.9) -> TargetDistribution:
         """The predictive distribution: mean, sds, and the interval that holds a new target with probability `level`."""
         means, sds = self._components(X)
-        aleatoric, epistemic = np.sqrt(np.square(sds).mean(0)), means.std(0)
-        lower, upper = mixture_interval(means, sds, level)
+        if self.positive:
+            mean, aleatoric, epistemic = lognormal_moments(means, sds)
+            lower, upper = lognormal_interval(means, sds, level)
+        else:
+            mean, aleatoric, epistemic = means.mean(0), np.sqrt(np.square(sds).mean(0)), means.std(0)
+            lower, upper = mixture_interval(means, sds, level)
         return TargetDistribution(
-            mean=self._shaped(means.mean(0)),
+            mean=self._shaped(mean),
             sd=self._shaped(np.hypot(aleatoric, epistemic)),
             aleatoric=self._shaped(aleatoric),
             epistemic=self._shaped(epistemic),
@@ -155,12 +164,16 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         )
 
     def _components(self, X: Any) -> tuple[Floats, Floats]:
-        """Mean and noise sd under each draw, both (K, N, D), in own units."""
+        """Mean and noise sd under each draw, both (K, N, D), in own units; where targets are positive, of log y."""
         outputs = self._draws(X)
         found = self.likelihood_.components(outputs)
         assert found is not None
         means, noise = (part.detach().cpu().numpy() for part in found)
         return self.y_scale_.own_units(means), noise * self.y_scale_.sd
+
+    def _logs(self, y: Floats) -> Floats:
+        above_zero(y, lambda row: f"row {row}", lambda column: f"column {column}", "y")
+        return np.asarray(np.log(y))
 
     def _shaped(self, values: Floats) -> Floats:
         """As y was: (N,) for one column of targets given as such."""

@@ -22,6 +22,7 @@ from bnn.evaluation.pieces import (
     Selective,
     Severity,
     Size,
+    TargetScores,
     Time,
     Uncertainty,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Selective",
     "Severity",
     "Size",
+    "TargetScores",
     "Time",
     "Uncertainty",
     "evaluate",

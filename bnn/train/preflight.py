@@ -35,7 +35,7 @@ def checked(source: Batches, net: nn.Module, likelihood: Any, data: Any, given: 
     for x in tensors_in(part.x):
         _check_finite("x", x)
     if part.y is not None:
-        _check_finite("y", part.y)
+        _check_targets(part.y, likelihood)
         if not given:
             _check_kind(part.y)
     output = _tried(net, part)
@@ -56,6 +56,18 @@ def _check_finite(name: str, values: Tensor) -> None:
         rows = bad.nonzero()[:, 0].tolist()
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise ValueError(f"{name} is not finite in row {rows[0]}{more}: remove such rows, or fill them in, first")
+
+
+def _check_targets(y: Tensor, likelihood: Any) -> None:
+    """Finite numbers; of several real targets some may be NaN, which are missing, but not all of a row."""
+    several = y.is_floating_point() and y.ndim > 1 and y[:1].numel() > 1
+    if several and likelihoods.about(likelihood).task == "regression":
+        gone = y.isnan().flatten(1).all(1).nonzero()[:, 0].tolist()
+        if gone:
+            more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+            raise ValueError(f"all targets are NaN in row {gone[0]}{more} of y: remove such rows first")
+        y = torch.where(y.isnan(), 0.0, y)
+    _check_finite("y", y)
 
 
 def _check_kind(y: Tensor) -> None:

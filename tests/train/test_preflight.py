@@ -147,3 +147,17 @@ def test_every_share_of_a_split_batch_is_enough_for_batchnorm() -> None:
 
 def test_batches_of_one_input() -> None:
     assert run(plain_net(norm=False), (X, Y), batch_size=1).last["step"] == len(X)
+
+
+def test_some_of_several_targets_may_be_missing_and_none_of_a_single_one() -> None:
+    y = torch.stack([X.sum(1), X[:, 0]], 1)
+    gone = with_value(y, 5, math.nan)
+    with pytest.raises(ValueError, match=r"all targets are NaN in row 5 of y: remove such rows first"):
+        run(plain_net(out=2), (X, gone))
+    with pytest.raises(ValueError, match=r"y is not finite in row 5: remove such rows, or fill them in, first"):
+        run(plain_net(out=1), (X, gone[:, :1]))
+    gone[5, 0], gone[6, 1] = math.inf, math.nan
+    with pytest.raises(ValueError, match=r"all targets are NaN|y is not finite in row 5"):
+        run(plain_net(out=2), (X, gone))
+    with pytest.raises(ValueError, match=r"y is not finite in row 5"):
+        run(plain_net(out=2), (X, torch.where(gone.isnan(), 0.0, gone)))
