@@ -17,6 +17,7 @@ from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
+from bnn.evaluation.classes import classes_of
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted, Detection
@@ -137,6 +138,7 @@ class _Evaluator:
             network_temperature=temperature_of(self.predictor.network),
             detection=detection,
             risk_coverage=self.resampling.risk_coverage(inside, targets),
+            classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
         )
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:

@@ -10,9 +10,11 @@ from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
+from bnn.evaluation.classes import class_rows, said, shown_results
 from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
 from bnn.evaluation.pieces import (
     OOD,
+    Classes,
     Corrupted,
     Detection,
     Examples,
@@ -60,6 +62,7 @@ class Evaluation:
         detection: scores side by side on the mean over all sets of `ood`; None without one, and in older files.
         risk_coverage: what abstaining by "total" and by "epistemic" uncertainty gains; the latter where the draws
             disagree. Empty in older files.
+        classes: each class, and which is taken for which; None of real targets, and in older files.
     """
 
     data: str
@@ -84,6 +87,7 @@ class Evaluation:
     time: Time | None = field(default=None, compare=False)
     detection: Detection | None = None
     risk_coverage: dict[str, RiskCoverage] = field(default_factory=dict)
+    classes: Classes | None = None
 
     @property
     def verdict(self) -> str:
@@ -100,6 +104,11 @@ class Evaluation:
         """By which uncertainty to abstain, total or epistemic, and why; None where only one was measured."""
         return abstaining(self.task, self.risk_coverage)
 
+    @property
+    def about_classes(self) -> list[str]:
+        """Sentences about its classes: those that are never predicted, and what class weights do to probabilities."""
+        return [] if self.classes is None else said(self.classes)
+
     def table(self) -> str:
         """A summary in plain text."""
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
@@ -112,6 +121,7 @@ class Evaluation:
                 *calibration_line(self.network_temperature),
             ],
             metric_lines(self.metrics, self.temperature),
+            class_lines(self.classes),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
@@ -221,6 +231,18 @@ def metric_lines(metrics: Mapping[str, Interval], temperature: float | None) -> 
     if temperature is not None:
         rows.append(["temperature", f"{temperature:.4g}", ""])
     return columns([["metric", "value", "95 % interval"], *rows])
+
+
+def class_lines(found: Classes | None) -> list[str]:
+    """How each class is answered, of many the worst; below the table who is never predicted."""
+    if found is None:
+        return []
+    results = shown_results(found)
+    left_out = len(results) < len(found.results)
+    more = (
+        [f"  ({len(results)} of {len(found.results):,} classes, those that are found least often)"] if left_out else []
+    )
+    return [*columns(class_rows(found, results)), *more, *said(found)]
 
 
 def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:

@@ -21,6 +21,7 @@ from bnn.global_inducing import register_global_inducing_weights_
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data
+from bnn.train.class_weights import for_data
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -48,6 +49,7 @@ def run_recipe(
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
+    for_data(recipe.likelihood, data, recipe.class_weights)  # an error, before there is a folder
     folder = None if out is None else _claimed(RunFolder(out), recipe)
     plain = plain_stage(recipe, data, folder, settings)
     net, outputs, likelihood = plain.net, plain.outputs, plain.likelihood

@@ -22,6 +22,7 @@ from bnn.likelihoods.registry import AUTO, CHOICE
 from bnn.prune import prune_
 from bnn.teacher import Teacher
 from bnn.train.build import build_net
+from bnn.train.class_weights import for_data
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -100,8 +101,7 @@ def _validation_nll(one: PlainStage) -> float:
 
 def _start(recipe: Recipe, data: Data, name: str | None) -> PlainStage:
     """The plain network or ensemble at its start, with everything tried out that comes after."""
-    targets = data.out_features if data.task == "regression" else 1
-    likelihood = likelihoods.for_task(name, data.task, targets)
+    likelihood = for_data(name, data, recipe.class_weights)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data, likelihood)

@@ -40,6 +40,7 @@ from bnn.likelihoods.registry import AUTO, CHOICE
 from bnn.prune import prune_
 from bnn.train import defaults as schedules
 from bnn.train.build import build_data, build_net
+from bnn.train.class_weights import for_data
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import LaplaceStage
 from bnn.train.plain_stage import candidates, check_teacher
@@ -236,7 +237,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = likelihoods.for_task(candidates(recipe, data)[-1], data.task)
+    likelihood = for_data(candidates(recipe, data)[-1], data, recipe.class_weights)
     outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done
