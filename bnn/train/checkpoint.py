@@ -194,6 +194,11 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
     }
 
 
+def _class_weights(likelihood: Any) -> list[float] | None:
+    found: list[float] | None = about(likelihood).options().get("class_weights")
+    return found
+
+
 def optimiser_state(stored: dict[str, Any], optimiser: Any) -> dict[str, Any]:
     """The state of the optimiser as stored; of a version whose noise trained at the rate of ordinary parameters, moved.
 
@@ -208,11 +213,6 @@ def optimiser_state(stored: dict[str, Any], optimiser: Any) -> dict[str, Any]:
         rest.insert(0, {**own, "params": []})
     rest[0]["params"].append(first["params"].pop())
     return {**stored, "param_groups": [first, *rest]}
-
-
-def _class_weights(likelihood: Any) -> list[float] | None:
-    found: list[float] | None = about(likelihood).options().get("class_weights")
-    return found
 
 
 def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:

@@ -59,10 +59,10 @@ class Recipe:
             "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
             trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
             inputs; else it is the usual one.
+        class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
         spread: the largest sd of the mean over draws at the start, relative to the noise of real targets that the plain
             network has: where it would be larger, max_lamda, init_lamda and max_sd_u, as far as `method` writes them
             out, are lowered. None: they stay as they are.
-        class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
