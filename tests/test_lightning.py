@@ -236,3 +236,20 @@ def test_other_errors() -> None:
         BayesianModule(net, 20, schedule={"lr": 1})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"a batch must be \(inputs, targets\), got Tensor"):
         attached(BayesianModule(net, 20)).training_step(torch.zeros(2, 4), 0)
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_noise_is_settled_when_fitting_ends(validated: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    data, held_out = TensorDataset(x, 3 * x[:, :1]), TensorDataset(x, 3 * x[:, :1] + torch.randn(60, 1))
+    net = nn.Linear(4, 1)
+    module = BayesianModule(net, 60, "gaussian", lr=1e-3)
+    loaders = [DataLoader(one, batch_size=20) for one in ([data, held_out] if validated else [data])]
+    trainer(1).fit(module, *loaders)
+    y = (held_out if validated else data).tensors[1]
+    expected = float((net(x) - y).detach().square().mean().sqrt())
+    assert module.elbo.likelihood.sd().item() == pytest.approx(expected, rel=1e-5)
+    assert module.noise is not None
+    assert module.noise["data"] == ("validation" if validated else "training")
+    assert module.noise["before"]["sd"][0] == pytest.approx(3, rel=0.3)  # it began at the residuals, not at 1

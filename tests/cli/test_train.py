@@ -57,7 +57,8 @@ def test_a_table_of_real_numbers(home: Path) -> None:
     assert rmse < 10  # the prices have an sd of 20
     assert f"RMSE {rmse:.4g}" in ended.out
     assert "bayesianize predict 'my run' prices.csv" in ended.out
-    assert "trained     30 epochs, after 60 of a plain network, " in ended.out
+    assert "trained     30 epochs, of which number " in ended.out
+    assert ", the best, was kept, after 60 of a plain network, " in ended.out
     assert "epoch 30/30" in ended.err
     quiet = train("--data", "prices.csv", "--target", "price", "--epochs", "1", "--quiet", "--out", "quiet")
     assert (quiet.code, quiet.err) == (0, "")

@@ -106,6 +106,7 @@ def test_a_converted_network_inherits_the_noise() -> None:
     bnn.bayesianize_(net, "ffg", init_sd=0.01)
     history = run(net, data, epochs=1, lr=1e-3)
     found = bnn.predict(net, held_out[0], likelihood=history.likelihood, generator=torch.Generator().manual_seed(0))
+    assert isinstance(found, bnn.likelihoods.RegressionPrediction)
     error = float((found.mean - held_out[1]).square().mean().sqrt())
     assert float(found.total.sqrt().mean()) == pytest.approx(error, rel=0.1)
 
@@ -190,6 +191,7 @@ def test_validation_data_choose_the_kind_of_noise(varying: bool, plain: bool, tm
     assert same(again.network, found.network)
     opened = bnn.open_run(tmp_path)
     assert (opened.likelihoods, opened.plain) == (found.likelihoods, found.plain)
+    assert opened.history is not None
     assert opened.history.epochs == found.history.epochs
 
 
@@ -223,7 +225,8 @@ def test_worse_is_by_two_standard_errors_of_the_paired_difference() -> None:
     for shift, worse in ((1.9 * error, False), (2.1 * error, True)):
         found = Comparison.of(plain, plain + noise - noise.mean() + shift)
         assert found is not None
-        assert (found.worse, found.error) == (worse, pytest.approx(error, rel=1e-4))
+        assert found.worse is worse
+        assert found.error == pytest.approx(error, rel=1e-4)
 
 
 def test_a_posterior_begins_no_wider_than_asked() -> None:
