@@ -6,9 +6,11 @@ from bnn.evaluation.pieces import (
     OOD,
     ROC,
     Corrupted,
+    Coverage,
     Detection,
     Example,
     Examples,
+    Guaranteed,
     Histogram,
     LayerPosterior,
     Points,
@@ -22,6 +24,7 @@ from bnn.evaluation.pieces import (
     Time,
     Uncertainty,
 )
+from bnn.evaluation.promise import Promise
 from bnn.evaluation.result import Evaluation
 
 __all__ = [
@@ -29,14 +32,17 @@ __all__ = [
     "ROC",
     "Choice",
     "Corrupted",
+    "Coverage",
     "Detection",
     "Evaluation",
     "Example",
     "Examples",
+    "Guaranteed",
     "Histogram",
     "LayerPosterior",
     "Points",
     "Posterior",
+    "Promise",
     "Reliability",
     "RiskCoverage",
     "Scale",

@@ -182,7 +182,7 @@ def _of_draws(
 
 def disagreement(task: str, one: Uncertainty) -> float:
     """The epistemic uncertainty in nats; of real targets its share of the variance."""
-    return one.epistemic if task == "classification" or one.total <= 0 else one.epistemic / one.total
+    return one.epistemic if task == "classification" or one.total <= 0 else (one.epistemic / one.total) ** 2
 
 
 def _tied(means: Mapping[str, Interval], average: Detection) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from bnn._common.extras import need
 from bnn.data.dataset import Part
 from bnn.evaluation.pieces import Example, Examples, Points
 from bnn.evaluation.predictor import Array, Outputs
+from bnn.metrics import written
 
 MOST = 12  # examples of each kind
 SIDE = 96  # pixels: larger pictures are shrunk
@@ -42,6 +44,8 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     total, aleatoric, epistemic = (
         float(np.mean(values[row])) for values in (outputs.total, outputs.aleatoric, outputs.epistemic)
     )
+    if "max_prob" not in outputs.scores:
+        total, aleatoric, epistemic = map(math.sqrt, (total, aleatoric, epistemic))
     mean = outputs.mean[row]
     if "max_prob" in outputs.scores:
         best = int(mean.argmax())
@@ -59,7 +63,7 @@ def _name(label: int, classes: tuple[str, ...]) -> str:
 
 
 def _numbers(values: Array) -> str:
-    return ", ".join(f"{value:.4g}" for value in np.ravel(values))
+    return "; ".join(written.real(float(value)) for value in np.ravel(values))
 
 
 def picture(stored: Tensor) -> str | None:

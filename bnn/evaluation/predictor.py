@@ -141,7 +141,9 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
     target = TargetScale((0.0,), (1.0,)) if target is None else target
     mean, *variances = (part.double() for part in prediction)
     total, aleatoric, epistemic = (as_array(target.own_variance(part)) for part in variances)
-    per_input = [as_array(part.reshape(len(part), -1).mean(1)) for part in variances]  # scaled: outputs count alike
+    per_input = [
+        as_array(part.reshape(len(part), -1).mean(1).sqrt()) for part in variances
+    ]  # scaled: outputs count alike
     scores = {"total": per_input[0], "epistemic": per_input[2]}
     components = None
     gaussians = likelihoods.about(likelihood).components(prediction.samples)

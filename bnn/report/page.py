@@ -20,7 +20,7 @@ from bnn import plots
 from bnn._common.atomic import write_atomically
 from bnn.evaluation import Evaluation
 from bnn.evaluation.pieces import Corrupted
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.comparison import Column, Comparison, comparison
 from bnn.report.entry import Entry, grouped
 from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
@@ -280,7 +280,7 @@ def _kinds_of(entry: Entry) -> TableView:
     kinds = list(dict.fromkeys(kind for kind, _ in rows))
     severities = sorted({severity for _, severity in rows})
     task = entry.evaluation.task
-    names = [numbers.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
+    names = [written.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
     title = f"{entry.name}, kind by kind: {', '.join(names)}"
     header = ["kind", *(f"severity {severity}" for severity in severities)]
     cells = [[kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s))) for s in severities)] for kind in kinds]
@@ -290,4 +290,4 @@ def _kinds_of(entry: Entry) -> TableView:
 def _corrupted(task: str, row: Corrupted | None) -> str:
     if row is None:
         return "-"
-    return " · ".join(numbers.metric_text(task, name, found.value) for name, found in row.metrics.items())
+    return " · ".join(written.metric_text(task, name, found.value) for name, found in row.metrics.items())

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bnn import plots
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.report import numbers
 from bnn.report.sections.picture import Drawn, Picture, slug
 
 SECTION = "calibration"
@@ -51,7 +51,7 @@ def _reliability(run: Drawn) -> Picture:
         plots.reliability(axes, curve, color=run.color)
 
     ece = run.evaluation.metrics.get("ece")
-    facts = "" if ece is None else f"expected calibration error {numbers.percent(ece.value)}"
+    facts = "" if ece is None else f"expected calibration error {written.percent(ece.value)}"
     key, title = f"reliability-{slug(run.name)}", f"Reliability of {run.name}"
     return Picture(SECTION, key, title, RELIABILITY, facts, draw, panel="Reliability", short=run.name)
 
@@ -71,7 +71,7 @@ def _coverage(runs: Sequence[Drawn]) -> Picture:
             plots.interval_coverage(axes, list(levels), *parts, label=run.label, color=run.color)
 
     facts = "; ".join(
-        f"{run.name}: " + ", ".join(f"{numbers.percent(k, 0)} covers {numbers.percent(v.value)}" for k, v in each)
+        f"{run.name}: " + ", ".join(f"{written.percent(k, 0)} covers {written.percent(v.value)}" for k, v in each)
         for run in runs
         if (each := _levels(run).items())
     )

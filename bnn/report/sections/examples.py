@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from bnn import plots
 from bnn._common.extras import need
 from bnn.evaluation.pieces import Example, Examples
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.entry import Entry
 from bnn.report.sections.picture import slug
 
@@ -107,20 +106,25 @@ def _cards(examples: Sequence[Example], real: bool) -> tuple[Card, ...]:
 
 def _card(example: Example, real: bool) -> Card:
     if real:
-        sure = f"± {numbers.figures(math.sqrt(max(example.total, 0.0)))}"
+        sure = f"± {written.figures(example.total)}"
     else:
-        sure = "" if example.probability is None else numbers.probability(example.probability)
-    unit = "variance" if real else "entropy"
+        sure = "" if example.probability is None else written.probability(example.probability)
     right = None if real or example.target is None else example.target == example.prediction
     return Card(
         place=str(example.index),
         prediction=example.prediction,
         truth=example.target or "",
         sure=sure,
-        uncertainty=f"{unit} {numbers.figures(example.total, 2)}",
+        uncertainty=_uncertainty(example, real),
         right=right,
         picture=example.picture,
     )
+
+
+def _uncertainty(example: Example, real: bool) -> str:
+    if real:
+        return f"of noise {written.figures(example.aleatoric)}, of doubt {written.figures(example.epistemic)}"
+    return f"entropy {written.figures(example.total, 2)}"
 
 
 def figures(entries: Sequence[Entry]) -> Iterator[tuple[str, Any]]:
