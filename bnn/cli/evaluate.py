@@ -9,6 +9,7 @@ import typer
 
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
+from bnn.metrics import written
 
 if TYPE_CHECKING:
     from bnn.evaluation import Evaluation
@@ -85,7 +86,8 @@ def _verdicts(found: Evaluation) -> dict[str, Any]:
     """What is said about the numbers, for JSON."""
     best = found.ood_choice
     which = None if best is None else {"score": best.score, "why": best.why}
-    return {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining}
+    promise = None if found.promise is None else found.promise.to_dict()
+    return {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining, "promise": promise}
 
 
 def _print_selective(found: Evaluation) -> None:
@@ -110,4 +112,4 @@ def _print_selective(found: Evaluation) -> None:
 def _at(share: float, coverage: Sequence[float], values: Sequence[float], real: bool) -> str:
     """The value at the first place that answers so many."""
     place = next((i for i, one in enumerate(coverage) if one >= share - 1e-9), len(values) - 1)
-    return f"{values[place]:.4g}" if real else f"{values[place]:.1%}"
+    return written.real(values[place]) if real else written.percent(values[place])

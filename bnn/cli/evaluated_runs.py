@@ -68,10 +68,21 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
         batch_size=wanted.batch_size,
         progress=wanted.progress,
     )
+    found = replace(found, target=target_of(run))
+    if run.guarantee is not None:
+        promise = None if found.promise is None else found.promise.advised(guarantee=True)
+        measured = run.guarantee.measured(run.network, run.likelihood, data, data.test)
+        found = replace(found, guarantee=measured, promise=promise)
     if wanted.timed:
         found = replace(found, time=_time(run, data, wanted))
     found.save(run.folder.file(EVALUATION))
     return found
+
+
+def target_of(run: Run) -> str | None:
+    """What the real target of a run is called, where its recipe says so."""
+    named = None if run.recipe is None else run.recipe.data.get("target")
+    return str(named) if named is not None and run.task == "regression" else None
 
 
 def run_data(run: Run, moved: str | None = None) -> Data:

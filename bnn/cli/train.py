@@ -53,7 +53,7 @@ def train(
     trained = run_recipe(run.recipe, folder, data=run.data, progress=False if quiet or done else shown, **place)
     if run.data.validation is not None:
         trained.write_validation(run.data)
-    found = summary(trained, run.data)
+    found = summary(trained, run.data, trained.write_promise(run.data))
     if as_json:
         print_json(found)
     else:
@@ -65,7 +65,8 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     data, recipe = run.data, run.recipe
     parts = {"training": data.train, "validation": data.validation, "test": data.test, "guarantee": data.guarantee}
     counts = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
-    say(f"data: {data.name}, {data.task}, {counts} inputs")
+    of = "" if data.task == "classification" or "target" not in recipe.data else f" of {recipe.data['target']}"
+    say(f"data: {data.name}, {data.task}{of}, {counts} inputs")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
     plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "

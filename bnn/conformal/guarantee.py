@@ -127,7 +127,7 @@ class Guarantee:
         )
         return (
             f"with {n:,} inputs set aside, a new one from the same source is in its {100 * level:g} % {what} with a "
-            f"probability of at least {100 * level:g} %{each}, on average over such sets of {n:,}; with these, coverage "
+            f"probability of at least {100 * level:g} %{each}, on average over such sets of {n:,}; with these coverage "
             f"varies about it by {100 * spread:.1f} points (one sd)"
         )
 

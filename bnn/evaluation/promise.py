@@ -8,11 +8,13 @@ and 90 % are looked at: each by an interval of 1 - 0.05 / 3, so that all three t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from bnn._common.records import decoded, encoded
 from bnn.evaluation.coverage import LEVELS, Z, own_coverage, wilson
 from bnn.evaluation.pieces import Coverage
 from bnn.evaluation.predictor import Array, Outputs
@@ -23,6 +25,7 @@ Z_OF_THREE = 2.393980  # two-sided, at 1 - 0.05 / 3
 
 KEPT, NARROW, WIDE, SHAPE = "as promised", "too narrow", "too wide", "of the wrong shape"
 OVER, UNDER = "overconfident", "underconfident"
+NOT_KNOWN = "whether this holds on data that were not fitted to is not known: `bayesianize evaluate` measures it"
 ADVICE = {
     "regression": "use a guarantee (`bayesianize train --guarantee`, in Python guarantee=0.1), or more data",
     "classification": "calibrate on validation data, use a guarantee (`bayesianize train --guarantee`, in Python "
@@ -91,6 +94,20 @@ class Promise:
 
     def __str__(self) -> str:
         return self.sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: its fields, whether it is kept, and the sentence."""
+        return {**encoded(self), "kept": self.kept, "sentence": self.sentence}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Promise:
+        """What `to_dict` gave."""
+        found: Promise = decoded(cls, {k: v for k, v in stored.items() if k not in ("kept", "sentence")}, "promise")
+        return found
+
+    def advised(self, guarantee: bool) -> Promise:
+        """The same, with the advice for one who has a guarantee, or has none."""
+        return replace(self, advice=_advice(self.task, self.verdict, guarantee))
 
 
 def promise_of(outputs: Outputs, targets: Array, on: str = "test", guarantee: bool = False) -> Promise | None:

@@ -132,7 +132,7 @@ class Evaluation:
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
             posterior_lines(self.posterior),
-            [f"verdict on the draws: {self.verdict}", *(f"note: {note}" for note in self.notes)],
+            [f"verdict: {self.verdict}", *(f"note: {note}" for note in self.notes)],
         ]
         return "\n\n".join("\n".join(block) for block in blocks if block)
 

@@ -31,7 +31,7 @@ def test_intervals_say_how_many_rows_stand_behind_them(run: Path) -> None:
     table = run.parent / "prices.csv"
     ended = command(run, table, "--guarantee", 0.9, "--json")
     assert ended.code == 0, ended.err
-    assert "for at least 90 % of new inputs from the same source, by 50 inputs that nothing else has seen" in ended.err
+    assert "with 50 inputs set aside, a new one from the same source is in its 90 % interval with a probability of at" in ended.err
     assert ended.json["guarantee"] == {"level": 0.9, "rows": 50, "method": "normalized"}
     data = bnn.open_run(run).data()
     assert data.guarantee is not None

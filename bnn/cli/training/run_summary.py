@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from typing import Any
 
 from bnn.cli.training.sources import file_of
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
+from bnn.evaluation.promise import Promise
 from bnn.evaluation.scores import Resampling
-from bnn.metrics.registry import find
+from bnn.metrics import written
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
 from bnn.train.prune_options import prune_options
@@ -17,11 +19,12 @@ from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
 
+WIDTH, INDENT = 110, 12 * " "  # of a paragraph
 FEW_LAYERS = 2  # that a line names
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 
 
-def summary(run: Run, data: Data) -> dict[str, Any]:
+def summary(run: Run, data: Data, promise: Promise | None = None) -> dict[str, Any]:
     """The result of a run, as JSON: where it is, what it took, how large it is, and how good."""
     assert run.folder is not None
     assert run.recipe is not None
@@ -38,7 +41,9 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "parameters": size.parameters,
         "plain_parameters": size.plain,
         "ratio": size.ratio,
+        "target": run.recipe.data.get("target") if data.task == "regression" else None,
         **_scores(run, data),
+        "promise": None if promise is None else promise.to_dict(),
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
@@ -73,7 +78,13 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["scored"] is not None:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
-        text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
+        of = "" if found["target"] is None else f" of {found['target']}, in its own units"
+        text.append(f"{found['scored']:<10}  {numbers}{of} ({found['inputs']:,} inputs{draws})")
+    if found["promise"] is not None:
+        what = "intervals" if found["task"] == "regression" else "promise"
+        text += textwrap.wrap(
+            found["promise"]["sentence"], WIDTH, initial_indent=f"{what:<12}", subsequent_indent=INDENT
+        )
     return [*text, "next", *(f"  {command}" for command in found["next"])]
 
 
@@ -144,10 +155,8 @@ def _time(seconds: float) -> str:
 
 
 def _number(task: str, name: str, value: float) -> str:
-    one = find(task, name)
-    if one is None:
-        return f"{name} {value:.4g}"
-    return f"{one.title} {100 * value:.1f} %" if one.format == "percent" else f"{one.title} {value:.4g}"
+    text = written.percent(value) if written.is_share(task, name) else written.real(value)
+    return f"{written.metric_title(task, name)} {text}"
 
 
 def _counted(epochs: int) -> str:
