@@ -86,8 +86,10 @@ def _verdicts(found: Evaluation) -> dict[str, Any]:
     """What is said about the numbers, for JSON."""
     best = found.ood_choice
     which = None if best is None else {"score": best.score, "why": best.why}
-    promise = None if found.promise is None else found.promise.to_dict()
-    return {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining, "promise": promise}
+    promise = found.promise
+    kept, said = (None, None) if promise is None else (promise.kept, promise.sentence)
+    about = {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining}
+    return about | {"promise_kept": kept, "promise_sentence": said}
 
 
 def _print_selective(found: Evaluation) -> None:
