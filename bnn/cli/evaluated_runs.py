@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from bnn.evaluation import Evaluation, evaluate
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.network import prediction_time
 from bnn.evaluation.predictor import Predictor
-from bnn.report import Entry, comparison, gain, grouped
+from bnn.report import Entry, comparison, gain, grouped, read_entry
+from bnn.report.comparison import is_plain
 from bnn.train.build import build_net
-from bnn.train.runs.folder import EVALUATION
+from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN
+from bnn.train.runs.opening import open_run
 from bnn.train.runs.run import Run
 
 WIDTH = 100  # of a paragraph on a terminal
@@ -77,6 +80,38 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
         found = replace(found, time=_time(run, data, wanted))
     found.save(run.folder.file(EVALUATION))
     return found
+
+
+def with_plain(entries: Sequence[Entry], runs: Sequence[Run], wanted: Wanted) -> list[Entry]:
+    """The runs, and before those on data of which there is no plain network the one that the first of them began with.
+
+    It is evaluated on the test data; its evaluation is kept in the folder of that stage.
+    """
+    found: list[Entry] = []
+    for group in grouped(entries):
+        run = next((one for one in runs for entry in group if _is(one, entry) and _began_plain(one)), None)
+        if run is not None and not any(is_plain(entry.evaluation) for entry in group):
+            found.append(_plain_entry(run, wanted))
+        found += group
+    return found
+
+
+def _is(run: Run, entry: Entry) -> bool:
+    return run.evaluation == entry.evaluation
+
+
+def _began_plain(run: Run) -> bool:
+    """Whether it holds one plain network that was trained first."""
+    return run.folder is not None and run.recipe is not None and run.folder.stage(PRETRAIN).has(RUN)
+
+
+def _plain_entry(run: Run, wanted: Wanted) -> Entry:
+    assert run.folder is not None
+    stage = open_run(run.folder.stage(PRETRAIN))
+    if stage.evaluation is None:
+        evaluate_run(replace(stage, recipe=run.recipe), wanted)
+    name = f"plain network of {os.path.basename(os.path.realpath(run.folder))}"
+    return replace(read_entry(run.folder.stage(PRETRAIN), name), training={})
 
 
 def target_of(run: Run) -> str | None:

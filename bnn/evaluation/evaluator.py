@@ -146,7 +146,7 @@ class _Evaluator:
             posterior=posterior_of(self.predictor.network),
             size=size_of(self.predictor.network),
             notes=tuple(_notes(inside, real, temperature, ood)),
-            examples=examples(inside, task.part, targets, task.classes),
+            examples=examples(inside, task.part, targets, task.classes, task.preparation),
             points=points(inside, targets) if real else None,
             network_temperature=temperature_of(self.predictor.network),
             detection=detection,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from bnn._common.extras import need
 from bnn.data.dataset import Part
+from bnn.data.tables.preparation import TablePreparation
 from bnn.evaluation.pieces import Example, Examples, Points
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics import written
@@ -22,19 +25,25 @@ SIDE = 96  # pixels: larger pictures are shrunk
 POINTS = 500
 
 
-def examples(outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...]) -> Examples:
+def examples(
+    outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...], preparation: Any = None
+) -> Examples:
     """The inputs of the smallest and of the largest total uncertainty; ties in the order of the part.
 
     Args:
         targets: labels (N,), or numbers in their own units (N, ...); None out of distribution.
         classes: names; empty where they have none.
+        preparation: what read the inputs; of a table, the cells of every example are kept.
     """
     score = outputs.scores["entropy" if "entropy" in outputs.scores else "total"]
     order = np.argsort(score, kind="stable")
     most = min(MOST, max(1, len(order) // 2))
 
     def chosen(rows: Array) -> tuple[Example, ...]:
-        return tuple(_example(int(row), outputs, part, targets, classes) for row in rows)
+        found = (_example(int(row), outputs, part, targets, classes) for row in rows)
+        if not isinstance(preparation, TablePreparation):
+            return tuple(found)
+        return tuple(replace(one, values=_cells(preparation, part.x[one.index])) for one in found)
 
     return Examples(chosen(order[:most]), chosen(order[::-1][:most]))
 
@@ -56,6 +65,11 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
         truth = None if target is None else _numbers(target)
     drawn = picture(part.x[row]) if isinstance(part.x, Tensor) else None
     return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn)
+
+
+def _cells(preparation: TablePreparation, features: Tensor) -> dict[str, str]:
+    cells = preparation.cells(features)
+    return {name: cell if isinstance(cell, str) else written.real(cell) for name, cell in cells.items()}
 
 
 def _name(label: int, classes: tuple[str, ...]) -> str:

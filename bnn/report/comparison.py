@@ -231,11 +231,17 @@ def _time(runs: Sequence[Evaluation]) -> Iterator[Column]:
             cells.append(Cell(None))
             continue
         thousand = 1000 * run.time.seconds / run.time.inputs
-        ratio = run.time.seconds / run.time.plain if run.time.plain else None
-        small = "" if ratio is None else f"{written.figures(ratio, 2)} times plain"
+        small = "plain" if is_plain(run) else ""
+        if run.time.plain and not is_plain(run):
+            small = f"{written.figures(run.time.seconds / run.time.plain, 2)} times plain"
         cells.append(Cell(thousand, text=written.seconds(thousand), small=small))
     about = "to predict 1000 inputs with all draws; beside it the ratio to one pass of the plain network"
     yield Column("time", "time", "per 1000 inputs", about, "lower", tuple(cells))
+
+
+def is_plain(run: Evaluation) -> bool:
+    """Whether it is a plain network, in one pass: its time is that of itself."""
+    return run.draws == 1 and run.size.networks == 1 and run.size.parameters == run.size.plain
 
 
 def sets(runs: Sequence[Evaluation]) -> list[str]:

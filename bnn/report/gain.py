@@ -10,7 +10,7 @@ from bnn.evaluation.detection import words
 from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import shown
-from bnn.report.comparison import Cell, cell_of, mean_auroc, sets
+from bnn.report.comparison import Cell, cell_of, is_plain, mean_auroc, sets
 from bnn.report.entry import Entry
 from bnn.report.summary import Name, Sentence, listing
 
@@ -69,9 +69,8 @@ def baseline(entries: Sequence[Entry], run: Evaluation) -> Entry | None:
     plain = [
         one
         for one in entries
-        if one.evaluation.draws == 1
-        and one.evaluation.size.networks == 1
-        and one.evaluation.size.parameters == one.evaluation.size.plain == run.size.plain
+        if is_plain(one.evaluation)
+        and one.evaluation.size.plain == run.size.plain
         and (one.evaluation.data, one.evaluation.task) == (run.data, run.task)
     ]
     return min(plain, key=lambda one: _value(one.evaluation.metrics.get("nll")), default=None)
@@ -116,7 +115,7 @@ def _reference(large: Entry, plain: Entry) -> Sentence:
 def _cost(run: Evaluation) -> str:
     """Shares of the plain network's parameters and time."""
     size = f"{written.percent(run.size.ratio, 0)} of the parameters"
-    if run.time is None or not run.time.plain:
+    if run.time is None or not run.time.plain or is_plain(run):
         return size
     return f"{size} and {written.figures(run.time.seconds / run.time.plain, 2)} times the time per prediction"
 

@@ -27,8 +27,10 @@ from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
 from bnn.report.gain import gain
 from bnn.report.scores import ScoreTable, score_table
 from bnn.report.sections.examples import Strip, strips
+from bnn.report.sections.guarantee import guarantee_tables
 from bnn.report.sections.picture import Picture, slug
 from bnn.report.summary import Name, Sentence, summary
+from bnn.report.views import TableView
 
 HERE = Path(__file__).parent
 TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
@@ -103,9 +105,9 @@ def default_title(groups: Sequence[GroupView]) -> str:
     """How many runs, on what."""
     runs = sum(len(group.comparison.runs) for group in groups)
     if runs == 1:
-        return f"{groups[0].comparison.runs[0]} on {groups[0].comparison.data}"
+        return f"{groups[0].comparison.runs[0]} on {groups[0].comparison.data}{groups[0].target}"
     data = list(dict.fromkeys(group.comparison.data for group in groups))
-    return f"{runs} runs on {' and '.join(data)}"
+    return f"{runs} runs on {' and '.join(data)}{groups[0].target if len(groups) == 1 else ''}"
 
 
 def versions() -> dict[str, str]:
@@ -148,15 +150,6 @@ class RecipeView:
 
 
 @dataclass(frozen=True)
-class TableView:
-    """A plain table, folded away: first cells are headings."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-@dataclass(frozen=True)
 class SectionView:
     """One section: its pictures, and tables below them."""
 
@@ -179,12 +172,14 @@ class GroupView:
     spans: list[tuple[str, int]]  # headings above several columns, and how many
     gain: list[Sentence]
     summary: list[Sentence]
+    promises: list[tuple[str, bool, str]]  # run, whether it is kept, the sentence
     verdicts: list[tuple[str, str, tuple[str, ...]]]
     sections: list[SectionView]
     strips: dict[str, list[Strip]]
     recipes: list[RecipeView]
     scores: ScoreTable | None  # of out-of-distribution inputs
     abstaining: list[tuple[str, str]]  # run, by which uncertainty
+    target: str = ""  # ": price", where a real target has a name
 
 
 def group_view(entries: Sequence[Entry], id: str) -> GroupView:
@@ -198,16 +193,26 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     for strip in strips(entries):
         shown.setdefault(strip.run, []).append(strip)
     recipes = [_recipe(entry) for entry in entries]
-    tables = {"corruptions": _kinds(entries)}
+    tables = {"corruptions": _kinds(entries), "calibration": guarantee_tables(entries)}
     scores = score_table(entries)
-    there = {"comparison", "reproduce", *drawn, *(["examples"] if shown else []), *(["ood"] if scores else [])}
+    there = {
+        "comparison",
+        "reproduce",
+        *drawn,
+        *(kind for kind, found_ in tables.items() if found_),
+        *(["examples"] if shown else []),
+        *(["ood"] if scores else []),
+    }
     sections = [
         SectionView(f"{id}-{kind}", kind, title, question, drawn.get(kind, []), tables.get(kind, []))
         for kind, (title, question) in SECTIONS.items()
         if kind in there
     ]
+    kept = [(one.name, one.evaluation.promise) for one in entries]
+    promises = [(name, one.kept, _capital(one.sentence)) for name, one in kept if one is not None]
     verdicts = [(one.name, one.evaluation.verdict, one.evaluation.notes) for one in entries]
-    title = f"{found.data} ({found.task})"
+    named = next((one.evaluation.target for one in entries if one.evaluation.target), None)
+    title = f"{found.data} ({found.task}{'' if named is None else f' of {named}'})"
     columns = [column for column in found.columns if not column.detail]
     spans = [(name, len(list(each))) for name, each in groupby(column.group for column in columns)]
     abstain = [(one.name, _capital(one.evaluation.abstaining)) for one in entries if one.evaluation.abstaining]
@@ -219,12 +224,14 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         spans,
         gain(entries),
         summary(found),
+        promises,
         verdicts,
         sections,
         shown,
         recipes,
         scores,
         abstain,
+        "" if named is None else f": {named}",
     )
 
 

@@ -16,6 +16,7 @@ from bnn.report.entry import Entry
 from bnn.report.sections.picture import slug
 
 MOST, LEAST = 8, 3  # inputs in a strip
+COLUMNS = 8  # of a table's row
 BUDGET = 600_000  # letters of all pictures together: a page stays small enough to send
 
 CERTAIN = (
@@ -38,6 +39,7 @@ class Card:
         uncertainty: total, and how much of it is epistemic.
         right: None where there is no right or wrong.
         picture: a PNG in base64, or None.
+        values: the first columns of a row of a table.
     """
 
     place: str
@@ -47,6 +49,7 @@ class Card:
     uncertainty: str
     right: bool | None
     picture: str | None
+    values: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Strip:
     how: str
     cards: tuple[Card, ...]
     measure: str = "probability"  # what `sure` of the cards is
+    parts: str = "total uncertainty"  # what `uncertainty` of the cards is
 
     @property
     def images(self) -> bool:
@@ -79,19 +83,19 @@ def strips(entries: Sequence[Entry]) -> list[Strip]:
 def _of(entry: Entry) -> Iterator[Strip]:
     evaluation, name = entry.evaluation, slug(entry.name)
     real = evaluation.task == "regression"
-    measure = "one sd" if real else "probability"
+    about = ("one sd", "sd of the noise, and of the network") if real else ("probability", "total uncertainty")
     if evaluation.examples is not None and _telling(evaluation.examples, real):
         least, most = (UNCERTAIN_REAL, CERTAIN_REAL) if real else (UNCERTAIN, CERTAIN)
         parts = (("uncertain", "Least sure", least), ("certain", "Surest", most))
         for part, title, how in parts:
             cards = _cards(getattr(evaluation.examples, part), real)
             if cards:
-                yield Strip(entry.name, f"{part}-{name}", f"{title} of the test inputs", how, cards, measure)
+                yield Strip(entry.name, f"{part}-{name}", f"{title} of the test inputs", how, cards, *about)
     for place, one in evaluation.ood.items():
         if one.examples is not None and one.examples.certain and _telling(one.examples, real):
             cards = _cards(one.examples.certain, real)
             key = f"most-certain-{slug(place)}-{name}"
-            yield Strip(entry.name, key, f"Surest about {place}", OUTSIDE.format(place), cards, measure)
+            yield Strip(entry.name, key, f"Surest about {place}", OUTSIDE.format(place), cards, *about)
 
 
 def _telling(examples: Examples, real: bool) -> bool:
@@ -118,12 +122,19 @@ def _card(example: Example, real: bool) -> Card:
         uncertainty=_uncertainty(example, real),
         right=right,
         picture=example.picture,
+        values=_values(example),
     )
+
+
+def _values(example: Example) -> str:
+    """The first columns of a row."""
+    shown = [f"{name} {value or 'missing'}" for name, value in list(example.values.items())[:COLUMNS]]
+    return ", ".join([*shown, *(["…"] if len(example.values) > COLUMNS else [])])
 
 
 def _uncertainty(example: Example, real: bool) -> str:
     if real:
-        return f"of noise {written.figures(example.aleatoric)}, of doubt {written.figures(example.epistemic)}"
+        return f"{written.figures(example.aleatoric)}, {written.figures(example.epistemic)}"
     return f"entropy {written.figures(example.total, 2)}"
 
 
