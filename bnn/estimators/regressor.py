@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_choice
 from bnn._common.extras import need
+from bnn.conformal import calibrate
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats, Scaling
@@ -58,6 +59,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         hidden, method, options, epochs, batch_size, lr, kl_weight, samples, members, validation_fraction, patience,
             device, random_state, verbose: as for `BayesianClassifier`.
         network: likewise, (N, features) -> (N, targets); with "varying" noise (N, 2 targets).
+        guarantee: as for `BayesianClassifier`; `predict_interval` gives intervals that hold as often as they say.
         scale: scale every feature and every target to mean 0 and sd 1, as learned in `fit`. Predictions are in the
             target's own units either way.
 
@@ -91,6 +93,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        guarantee: float | int | None = None,
         device: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -109,6 +112,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
             scale=scale,
             validation_fraction=validation_fraction,
             patience=patience,
+            guarantee=guarantee,
             device=device,
             random_state=random_state,
             verbose=verbose,
@@ -124,7 +128,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         """Trains on X (N, features) and real targets y (N,) or (N, D)."""
         check_choice("noise", self.noise, NOISE)
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
+        X, y, aside = self._set_aside(X, np.asarray(y, dtype=np.float64))
         self._one_target = y.ndim == 1
         y = y.reshape(len(y), -1)
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
@@ -133,12 +137,26 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         self._train(data, self._out_features(), self._likelihood())
         if isinstance(self.likelihood_, TargetNoise):
             self.likelihood_.refit_(self._draws(X), targets.double())
+        self.guarantee_ = None if aside is None else calibrate(self._components(aside[0]), aside[1])
         return self
 
     def predict(self, X: Any) -> Floats:
         """The predictive mean (N,), or (N, D)."""
         means, _ = self._components(X)
         return self._shaped(means.mean(0))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Lower and upper ends, as `predict` is shaped, of intervals mean -+ q sd that hold a new target with a
+        probability of at least `level`, as `bnn.conformal` says; of several targets each by itself.
+
+        Those of `predict_dist` need no rows set aside, and hold as often as the model is right.
+
+        Raises:
+            ValueError: it was fitted without `guarantee`, or with too few rows for this level.
+        """
+        guarantee = self._guaranteed()
+        lower, upper = guarantee.intervals(self._components(X), level)
+        return self._shaped(lower), self._shaped(upper)
 
     def predict_dist(self, X: Any, level: float = 0.9) -> TargetDistribution:
         """The predictive distribution: mean, sds, and the interval that holds a new target with probability `level`."""

@@ -54,6 +54,7 @@ def run_recipe(
     likelihood = likelihoods.for_task(recipe.likelihood, data.task)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
+    everything, data = data, replace(data, guarantee=None)  # no stage sees what is set aside
     _check_stages(recipe, net, data, likelihood)
     check_teacher(recipe, likelihood)
     settings, noise = {"likelihood": likelihood, **settings}, None
@@ -77,7 +78,8 @@ def run_recipe(
         history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
     _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
-    run = Run.of(net, data, history.likelihood, outputs, **more)
+    run = Run.of(net, everything, history.likelihood, outputs, **more)
+    history.guarantee = None if run.guarantee is None else run.guarantee.guarantee
     if folder is not None and _first_process():
         run.write()
     return run

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bnn._common.atomic import write_atomically
+from bnn.conformal import Guarantee
 from bnn.files import FileFormatError
 from bnn.laplace import Laplace
 from bnn.train.checkpoint import Checkpoints, previous
@@ -29,6 +30,8 @@ class History:
         stopped: why training ended: "finished" or "patience".
         out: the run's folder, or None.
         laplace: what `bnn.laplace_` found in the end, where it was asked for.
+        guarantee: of the trained network, where rows were set aside for it; it takes what
+            `bnn.predict(..., generator=torch.Generator().manual_seed(0))` gives.
         tuned: the course of training after pruning, where a recipe asked for it.
     """
 
@@ -39,6 +42,7 @@ class History:
     out: str | None = None
     laplace: Laplace | None = None
     tuned: History | None = None
+    guarantee: Guarantee | None = None
 
     @property
     def last(self) -> dict[str, Any]:
