@@ -107,11 +107,13 @@ def _began_plain(run: Run) -> bool:
 
 def _plain_entry(run: Run, wanted: Wanted) -> Entry:
     assert run.folder is not None
-    stage = open_run(run.folder.stage(PRETRAIN))
+    assert run.recipe is not None
+    place = run.folder.stage(PRETRAIN)
+    stage = open_run(place, net=build_net(run.recipe.net, run.in_shape, run.out_features))
     if stage.evaluation is None:
         evaluate_run(replace(stage, recipe=run.recipe), wanted)
     name = f"plain network of {os.path.basename(os.path.realpath(run.folder))}"
-    return replace(read_entry(run.folder.stage(PRETRAIN), name), training={})
+    return replace(read_entry(place, name), training={})
 
 
 def target_of(run: Run) -> str | None:

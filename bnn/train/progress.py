@@ -84,14 +84,13 @@ def described(numbers: dict[str, Any], units: Units = AS_THEY_ARE) -> str:
     """The numbers people watch, in one line: of the steps of training, whose draws are single ones; of validation data.
 
     >>> described({"data": 0.25, "kl_u": 0.001, "kl_lamda": 0.2, "accuracy": 0.912, "epoch": 3})
-    'training NLL 0.250, KL 0.001 + 0.200, accuracy 91.2 %'
+    'training NLL 0.250, accuracy 91.2 %, KL 0.001 + 0.200'
     >>> described({"data": 0.9, "rmse": 0.5, "validation_nll": 0.8}, Units(nll=11.5, rmse=115000.0))
     'training NLL 12.400, RMSE 57,500; validation NLL 12.300'
     """
     parts = [numbers[name] for name in KL if name in numbers]
     kl = [f"KL {' + '.join(f'{part:.3f}' for part in parts)}"] if any(parts) else []  # a plain network has none
-    first, *rest = [_number(name, numbers[name], units) for name in TRAINING if name in numbers] or [""]
-    training = ", ".join([one for one in (first, *kl, *rest) if one])
+    training = ", ".join([*(_number(name, numbers[name], units) for name in TRAINING if name in numbers), *kl])
     validation = ", ".join(_number(name, numbers[name], units) for name in VALIDATION if name in numbers)
     return "; ".join(f"{what} {one}" for what, one in (("training", training), ("validation", validation)) if one)
 

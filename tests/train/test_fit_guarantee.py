@@ -135,7 +135,7 @@ def test_what_it_takes_is_said() -> None:
     net = bayesian()
     history = bnn.fit(net, (x, y), guarantee=20, seed=0, **QUICK)
     assert history.guarantee is not None
-    with pytest.raises(ValueError, match="level 0.99 takes 99 calibration rows, and there are 20: set more aside"):
+    with pytest.raises(ValueError, match=r"level 0\.99 takes 99 calibration rows, and there are 20: set more aside"):
         history.guarantee.intervals(predict(net, x, history.likelihood), 0.99)
 
 
