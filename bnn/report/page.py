@@ -209,7 +209,7 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         if kind in there
     ]
     kept = [(one.name, one.evaluation.promise) for one in entries]
-    promises = [(name, one.kept, _capital(one.sentence)) for name, one in kept if one is not None]
+    promises = [(name, one.kept, _capital(one.sentence.replace("`", ""))) for name, one in kept if one is not None]
     verdicts = [(one.name, one.evaluation.verdict, one.evaluation.notes) for one in entries]
     named = next((one.evaluation.target for one in entries if one.evaluation.target), None)
     title = f"{found.data} ({found.task}{'' if named is None else f' of {named}'})"

@@ -159,12 +159,8 @@ def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     history = run(bayesian_net(), validation=blobs(20), progress=None)
-    for shown in (
-        "epoch 2.0/2",
-        " left ",
-        f"NLL {history.last['data']:.3f}",
-        f"{100 * history.last['accuracy']:.1f} %",
-    ):
+    nll, accuracy = f"NLL {history.last['data']:.3f}", f"{100 * history.last['accuracy']:.1f} %"
+    for shown in ("epoch 2.0/2", " left ", nll, accuracy):
         assert shown in screen.getvalue()
 
 
