@@ -9,7 +9,6 @@ import typer
 
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
-from bnn.metrics import written
 
 if TYPE_CHECKING:
     from bnn.evaluation import Evaluation
@@ -113,5 +112,7 @@ def _print_selective(found: Evaluation) -> None:
 
 def _at(share: float, coverage: Sequence[float], values: Sequence[float], real: bool) -> str:
     """The value at the first place that answers so many."""
+    from bnn.metrics import written
+
     place = next((i for i, one in enumerate(coverage) if one >= share - 1e-9), len(values) - 1)
     return written.real(values[place]) if real else written.percent(values[place])

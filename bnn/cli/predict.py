@@ -17,7 +17,6 @@ from bnn._common.atomic import write_atomically
 from bnn.cli.console import print_json, print_table, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
-from bnn.metrics import written
 
 if TYPE_CHECKING:
     from bnn.train.runs.answers import Answers
@@ -103,6 +102,8 @@ def _print(answers: Answers) -> None:
     if not sys.stdout.isatty():
         print(as_csv(answers), end="")
         return
+    from bnn.metrics import written
+
     text = partial(written.decimals, places=4) if answers.about["task"] == "classification" else written.real
     rows = [[text(cell) if isinstance(cell, float) else cell for cell in row] for row in answers.rows(SHOWN)]
     left = next(i for i, name in enumerate(answers.columns) if name not in answers.text)
@@ -115,6 +116,8 @@ def _summary(answers: Answers, file: str | None) -> str:
     text = f"{len(answers)} input{'s' if len(answers) != 1 else ''}"
     rule = answers.rule
     if rule is not None:
+        from bnn.metrics import written
+
         limits = " and ".join(written.real(one) for one in rule.thresholds)
         text += f", {answers.abstained} abstained ({rule.by} uncertainty above {limits})"
     return text if file is None else f"{text}: written to {file}"
