@@ -72,7 +72,7 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
         progress=wanted.progress,
     )
     found = replace(found, target=target_of(run))
-    if run.guarantee is not None:
+    if run.guarantee is not None and data.test is not None:
         promise = None if found.promise is None else found.promise.advised(guarantee=True)
         measured = run.guarantee.measured(run.network, run.likelihood, data, data.test)
         found = replace(found, guarantee=measured, promise=promise)
