@@ -331,3 +331,49 @@ def test_noise_is_refitted_to_the_prediction_as_a_whole() -> None:
     assert noise.sd().item() == pytest.approx(0.36)
     noise.refit_(means.expand(500, 20_000, 1), target)
     assert noise.sd().item() == pytest.approx((0.3**2 - 0.2**2) ** 0.5, rel=0.04)
+
+
+# ---- class weights ---------------------------------------------------------------------------------------------------
+
+
+def rare(n: int = 400) -> tuple[Any, Any]:
+    """A tenth of the rows are "spam", which one weak feature tells."""
+    generator = np.random.default_rng(0)
+    y = np.where(np.arange(n) % 10 == 0, "spam", "ham")
+    return generator.normal(size=(n, 2)) + 0.8 * (y == "spam")[:, None], y
+
+
+def test_balanced_classes_find_the_rare_one(tmp_path: Any) -> None:
+    x, y = rare()
+    found = {}
+    for weight in (None, "balanced", {"spam": 9, "ham": 1}):
+        model = BayesianClassifier(hidden=(8,), epochs=15, random_state=0, class_weight=weight).fit(x, y)
+        found[str(weight)] = (model.predict(x) == "spam")[y == "spam"].mean()
+    assert found["None"] < 0.2
+    assert found["balanced"] > 0.5
+    assert found["balanced"] == found[str({"spam": 9, "ham": 1})]  # n / (C n_c) is 5 and 0.556: 9 to 1
+    model.save(tmp_path / "model")
+    assert BayesianClassifier.load(tmp_path / "model").class_weight == {"spam": 9, "ham": 1}
+
+
+def test_weights_of_numbered_classes_survive_a_file(tmp_path: Any) -> None:
+    x, y = rare(60)
+    model = BayesianClassifier(hidden=(4,), epochs=1, class_weight={1: 9, 0: 1}).fit(x, (y == "spam").astype(int))
+    model.save(tmp_path / "model")
+    again = BayesianClassifier.load(tmp_path / "model")
+    assert again.class_weight == {1: 9, 0: 1}
+    again.fit(x, (y == "spam").astype(int))
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("balance", "must be"),
+        ({"eggs": 1}, "no class 'eggs'"),
+        ([1, 2], "class_weight must be"),
+        ({"ham": -1}, "0 or more"),
+    ],
+)
+def test_wrong_class_weights(weight: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        BayesianClassifier(**QUICK, class_weight=weight).fit(*rare(60))

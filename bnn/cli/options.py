@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bnn.cli.mistakes import Mistake
+from bnn.train.class_weight_options import BALANCED
 
 NETS = ["fcn", "cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]  # of `bnn.nn.nets.make_network`
 MOST = 10_000_000  # of anything that a network has
@@ -44,6 +45,25 @@ def numbers(option: str, text: str, example: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise Mistake(f"{option} must be numbers with commas between, as {example}; got {text!r}") from None
+
+
+def weights_by_class(option: str, text: str, example: str) -> str | dict[str, float]:
+    """What an option says about the weights of classes: "balanced", or class=weight with commas between.
+
+    >>> weights_by_class("--class-weights", "ja=5, nein=1", "ja=5,nein=1")
+    {'ja': 5.0, 'nein': 1.0}
+    """
+    if text.strip() == BALANCED:
+        return BALANCED
+    pairs = [(name.strip(), weight) for name, _, weight in (part.rpartition("=") for part in text.split(","))]
+    try:
+        found = {name: float(weight) for name, weight in pairs}
+    except ValueError:
+        found = {}
+    if "" in found or len(found) < len(pairs):
+        wanted = f"{BALANCED}, or each class once with its weight, as {example}"
+        raise Mistake(f"{option} is {wanted}; got {text!r}")
+    return found
 
 
 def json_object(option: str, text: str, example: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats
 from bnn.prediction import tempered
+from bnn.train.class_weight_options import asked_for, scaled
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
@@ -46,6 +47,9 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
     depends neither on the rows beside it nor on the call.
 
     Args:
+        class_weight: None: all classes count alike, datum by datum; "balanced": n / (C n_c) for n_c of n rows in one
+            of C classes; or a dict from class to weight, 1 for classes that it does not name. Weights are scaled to
+            mean 1 over the rows; probabilities are then those of reweighted classes.
         hidden: widths of the hidden layers of a multilayer perceptron.
         method: a name of `bnn.methods()`: "ffg-u" (or "inducing"), "ensemble-u" (Ensemble-U of `members`), "ffg-w"
             ("ffg"), "ensemble-w" (a deep ensemble of `members` plain networks, "ensemble"), "deterministic", ...
@@ -79,6 +83,49 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
 
     classes_: NDArray[Any]
 
+    def __init__(
+        self,
+        *,
+        class_weight: str | dict[Any, float] | None = None,
+        hidden: tuple[int, ...] = (64, 64),
+        method: str = "ffg-u",
+        options: dict[str, Any] | None = None,
+        network: Any = None,
+        epochs: int | None = None,
+        batch_size: int = 100,
+        lr: float | None = None,
+        kl_weight: float | None = None,
+        samples: int = 20,
+        members: int | None = None,
+        scale: bool = True,
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        guarantee: float | int | None = None,
+        device: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden=hidden,
+            method=method,
+            options=options,
+            network=network,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            kl_weight=kl_weight,
+            samples=samples,
+            members=members,
+            scale=scale,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            guarantee=guarantee,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any) -> BayesianClassifier:
         """Trains on X (N, features) and labels y (N,) of any kind; at least two classes."""
         X, y = _validation.validate_data(self, X, y, dtype=np.float64)
@@ -93,9 +140,20 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
         data = Data("X, y", "classification", part, classes=tuple(map(str, self.classes_)))
-        self._train(data, len(self.classes_), likelihoods.Categorical())
+        self._train(data, len(self.classes_), self._likelihood(labels))
         self.guarantee_ = None if aside is None else calibrate(self.predict_dist(aside[0]).probs, aside[1])
         return self
+
+    def _likelihood(self, labels: NDArray[Any]) -> likelihoods.Categorical:
+        """With weights in the order of `classes_`."""
+        asked = self.class_weight
+        if asked is None:
+            return likelihoods.Categorical()
+        if not isinstance(asked, str | dict):
+            raise TypeError(f'class_weight must be None, "balanced" or a dict from class to weight; got {asked!r}')
+        counts = np.bincount(labels, minlength=len(self.classes_)).tolist()
+        names = [str(name) for name in self.classes_]
+        return likelihoods.Categorical(scaled(asked_for(asked, counts, names), counts))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row (N,)."""

@@ -55,6 +55,8 @@ def read_estimator(cls: Any, path: str | os.PathLike[str], network: Any) -> tupl
     if not record["own_network"] and network is not None:
         raise ValueError(f"{path} was fitted without a network of its own: leave out network=")
     params = record["params"] | {"hidden": tuple(record["params"]["hidden"]), "network": network}
+    if isinstance(params.get("class_weight"), list):
+        params["class_weight"] = dict(params["class_weight"])
     estimator = cls(**params)
     estimator.n_features_in_ = record["notes"]["n_features_in_"]
     plain = estimator._plain(record["out_features"])
@@ -70,6 +72,8 @@ def _record(estimator: Any, notes: dict[str, Any]) -> str:
     params = {name: value for name, value in estimator.get_params(deep=False).items() if name != "network"}
     params["hidden"] = list(params["hidden"])
     params["device"] = None if params["device"] is None else str(params["device"])
+    if isinstance(params.get("class_weight"), dict):  # whose keys may be numbers, which JSON would make text
+        params["class_weight"] = [[_label(label), weight] for label, weight in params["class_weight"].items()]
     if not isinstance(params["random_state"], int | np.integer):
         params["random_state"] = None  # a generator has moved on; predictions depend on seed_ alone
     record = {
@@ -84,6 +88,11 @@ def _record(estimator: Any, notes: dict[str, Any]) -> str:
         return json.dumps(record, default=lambda number: number.item())
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"cannot save: parameters, classes and names must be numbers or text ({error})") from None
+
+
+def _label(label: Any) -> Any:
+    """A class as JSON has it."""
+    return label.item() if isinstance(label, np.generic) else label
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
+from bnn.evaluation.classes import classes_of
 from bnn.evaluation.coverage import guaranteed, own_coverage
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
@@ -154,6 +155,7 @@ class _Evaluator:
             coverage=own_coverage(inside, targets) if real else (),
             promise=promise_of(inside, targets, guarantee=self.guarantee is not None),
             guarantee=self._guaranteed(inside, targets),
+            classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
         )
 
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:

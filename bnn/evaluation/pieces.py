@@ -215,6 +215,68 @@ class Reliability:
 
 
 @dataclass(frozen=True)
+class ClassResult:
+    """How one class is answered.
+
+    Args:
+        name: of the class.
+        inputs: test inputs of this class.
+        predicted: test inputs that are answered with it.
+        probability: what it is given on average over all test inputs; with true probabilities the share of its inputs.
+        precision: share of `predicted` that is right; NaN where it is never predicted.
+        recall: share of `inputs` that is found; NaN where there are none.
+        f1: 2 right / (inputs + predicted); NaN where both are 0.
+    """
+
+    name: str
+    inputs: int
+    predicted: int
+    probability: float
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Inputs of one class that are taken for another."""
+
+    true: str
+    predicted: str
+    inputs: int
+    share: float  # of all inputs of the true class
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Class by class.
+
+    Args:
+        results: of every class, in the order of the outputs.
+        confusion: counts (C, C), rows true and columns predicted; empty above 100 classes.
+        mistakes: the most frequent ones, at most 20.
+        weights: of the classes in training, (C,), with mean 1 over its data; empty where there were none.
+    """
+
+    results: tuple[ClassResult, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    mistakes: tuple[Mistake, ...]
+    weights: tuple[float, ...] = ()
+
+    @property
+    def unequal(self) -> bool:
+        """Whether a class that test inputs have is at least half as frequent again as another."""
+        counts = [one.inputs for one in self.results if one.inputs]
+        return 2 * max(counts, default=0) >= 3 * min(counts, default=1)
+
+    @property
+    def never_predicted(self) -> tuple[ClassResult, ...]:
+        """Those that test inputs have and no answer is, the most frequent first."""
+        missed = [one for one in self.results if one.inputs and not one.predicted]
+        return tuple(sorted(missed, key=lambda one: -one.inputs))
+
+
+@dataclass(frozen=True)
 class Scale:
     """Where standard deviations, or values of lamda, ended.
 

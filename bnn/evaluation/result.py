@@ -10,10 +10,12 @@ from typing import Any
 
 from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
+from bnn.evaluation.classes import class_rows, said, shown_results
 from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
 from bnn.evaluation.older import with_sds
 from bnn.evaluation.pieces import (
     OOD,
+    Classes,
     Corrupted,
     Coverage,
     Detection,
@@ -70,6 +72,7 @@ class Evaluation:
         promise: whether intervals, or class probabilities, keep their promise. None in older files.
         guarantee: what a guarantee changes, where there is one.
         target: what a real target is called.
+        classes: each class, and which is taken for which; None of real targets, and in older files.
     """
 
     data: str
@@ -98,6 +101,7 @@ class Evaluation:
     promise: Promise | None = None
     guarantee: Guaranteed | None = None
     target: str | None = None
+    classes: Classes | None = None
 
     @property
     def verdict(self) -> str:
@@ -114,6 +118,11 @@ class Evaluation:
         """By which uncertainty to abstain, total or epistemic, and why; None where only one was measured."""
         return abstaining(self.task, self.risk_coverage)
 
+    @property
+    def about_classes(self) -> list[str]:
+        """Sentences about its classes: those that are never predicted, and what class weights do to probabilities."""
+        return [] if self.classes is None else said(self.classes)
+
     def table(self) -> str:
         """A summary in plain text."""
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
@@ -128,6 +137,7 @@ class Evaluation:
             metric_lines(self.task, self.metrics, self.temperature),
             *([] if self.promise is None else [[f"{promised_what(self.task)}: {self.promise}"]]),
             guarantee_lines(self.task, self.guarantee),
+            class_lines(self.classes),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
@@ -274,6 +284,18 @@ def metric_lines(task: str, metrics: Mapping[str, Interval], temperature: float 
     if temperature is not None:
         rows.append(["temperature", f"{temperature:.4g}", ""])
     return columns([["metric", "value", "95 % interval"], *rows])
+
+
+def class_lines(found: Classes | None) -> list[str]:
+    """How each class is answered, of many the worst; below the table who is never predicted."""
+    if found is None:
+        return []
+    results = shown_results(found)
+    left_out = len(results) < len(found.results)
+    more = (
+        [f"  ({len(results)} of {len(found.results):,} classes, those that are found least often)"] if left_out else []
+    )
+    return [*columns(class_rows(found, results)), *more, *said(found)]
 
 
 def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:

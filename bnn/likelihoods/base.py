@@ -114,6 +114,17 @@ class Likelihood(nn.Module):
         """Whether it defines `scores`."""
         return type(self).scores is not Likelihood.scores
 
+    def with_class_weights(self, weights: Sequence[float]) -> Likelihood | None:
+        """A new one of the same options with these weights of classes (C,); None where it cannot have any."""
+        return None
+
+    def apart(self, target: Tensor) -> tuple[Likelihood, Tensor | None]:
+        """The same likelihood without weights of data, and their weights (N,) for these targets, None where all are 1.
+
+        A score of held-out data weights -log of the mean over draws, which a weight inside of it would distort.
+        """
+        return self, None
+
     def options(self) -> dict[str, Any]:
         """The arguments, as JSON, that make such a one; parameters that were learned are kept beside them."""
         return {}
@@ -205,9 +216,16 @@ def per_datum(nll: Tensor) -> Tensor:
 
 
 def predictive_nll(likelihood: Any, outputs: Tensor, y: Any) -> Tensor:
-    """-log 1/K sum_k p(y_i | output_ki) of every datum (N,) in float64; (1,) of a likelihood that gives a mean only."""
+    """-w_i log 1/K sum_k p(y_i | output_ki) of every datum (N,) in float64; (1,) where the likelihood gives a mean.
+
+    w_i is 1, or the weight of the datum's class.
+    """
+    weights = None
+    if isinstance(likelihood, Likelihood) and isinstance(y, Tensor):
+        likelihood, weights = likelihood.apart(y)
     each = torch.stack([torch.atleast_1d(per_datum(likelihood(output, y))) for output in outputs])
-    return math.log(len(each)) - (-each.double()).logsumexp(0)
+    nll = math.log(len(each)) - (-each.double()).logsumexp(0)
+    return nll if weights is None else weights.to(nll) * nll
 
 
 def check_tensors(output: Any, target: Any) -> None:

@@ -149,6 +149,16 @@ class Categorical(Likelihood):
         y, flat = y[counted], flat[:, counted]
         return flat - flat.gather(-1, y[None, :, None].expand(len(flat), -1, 1))
 
+    def with_class_weights(self, weights: Sequence[float]) -> Categorical:
+        return Categorical(weights, self.ignore_index, self.label_smoothing)
+
+    def apart(self, target: Tensor) -> tuple[Likelihood, Tensor | None]:
+        """Without class weights, and those of class indices (N,); of positions or probabilities they stay inside."""
+        if self.class_weights is None or target.ndim != 1 or target.is_floating_point():
+            return self, None
+        weights = self.class_weights.to(target.device)[target.long().clamp(0, len(self.class_weights) - 1)]
+        return Categorical(None, self.ignore_index, self.label_smoothing), weights
+
     def options(self) -> dict[str, Any]:
         weights = None if self.class_weights is None else self.class_weights.tolist()
         return {

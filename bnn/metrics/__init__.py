@@ -1,6 +1,7 @@
 """Metrics: plain functions of arrays or tensors, in float64, that return Python floats; each with a bootstrap interval.
 
-Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`;
+Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`, and class by
+class `confusion_matrix`, `per_class`, `balanced_accuracy`;
 out-of-distribution inputs: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`,
 `coverage`, `sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`;
 `bootstrap`. `classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once; `metric`
@@ -17,6 +18,7 @@ from bnn.metrics.classification import accuracy, adaptive_ece, brier, classwise_
 from bnn.metrics.detection import aupr, auroc, fpr95, ood_scores
 from bnn.metrics.mixture import mixture_crps, mixture_interval, mixture_nll, sample_crps
 from bnn.metrics.paired import Compared, detection_comparison, risk_areas
+from bnn.metrics.per_class import PerClass, balanced_accuracy, confusion_matrix, per_class
 from bnn.metrics.registry import metric
 from bnn.metrics.regression import coverage, crps, gaussian_nll, interval, rmse, sharpness
 from bnn.metrics.selective import (
@@ -36,6 +38,7 @@ __all__ = [
     "AccuracyCoverage",
     "Compared",
     "Interval",
+    "PerClass",
     "RiskCoverage",
     "accuracy",
     "accuracy_coverage",
@@ -46,10 +49,12 @@ __all__ = [
     "aurc",
     "aurc_of_hits",
     "auroc",
+    "balanced_accuracy",
     "bootstrap",
     "brier",
     "classification_metrics",
     "classwise_ece",
+    "confusion_matrix",
     "coverage",
     "crps",
     "detection_comparison",
@@ -65,6 +70,7 @@ __all__ = [
     "nll",
     "nll_after_temperature",
     "ood_scores",
+    "per_class",
     "regression_metrics",
     "risk_area",
     "risk_areas",

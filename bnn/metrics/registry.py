@@ -30,6 +30,7 @@ GIVEN = {  # what a metric may ask for, by task
 }
 FORMATS = ("percent", "decimals", "figures")  # as 97.2 %, 0.123, and three significant digits
 LEVEL = 0.9  # of intervals, that a report shows
+UNEQUAL = "unequal"  # shown where classes are not equally frequent
 _OPTIONS = ("bins", "temperature", "level")  # no rows to resample
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,7 +49,7 @@ class Metric:
         about: what it is, in half a sentence.
         better: "higher", "lower", a number (the nearest to it is best), or "level" for that of the interval.
         format: "percent", "decimals" or "figures".
-        shown: whether comparisons of runs have a column for it.
+        shown: whether comparisons of runs have a column for it; "unequal": where classes are not equally frequent.
         brief: whether it is one of the few that are measured where there are many sets, as under corruptions.
     """
 
@@ -59,7 +60,7 @@ class Metric:
     about: str
     better: str | float
     format: str
-    shown: bool
+    shown: bool | str
     brief: bool
 
     @property
@@ -109,7 +110,7 @@ def metric(
     format: str = "decimals",
     *,
     name: str | None = None,
-    shown: bool = True,
+    shown: bool | str = True,
     brief: bool = False,
 ) -> Callable[[Function], Function]:
     """Registers a function as a metric; arguments as for `Metric`, `name` by default that of the function.
@@ -121,6 +122,8 @@ def metric(
     check_choice("format", format, list(FORMATS))
     if not isinstance(better, float):
         check_choice("better", better, ["higher", "lower", "level"])
+    if not isinstance(shown, bool):
+        check_choice("shown", shown, [UNEQUAL])
 
     def join(function: Function) -> Function:
         one = Metric(name or function.__name__, function, task, title, about, better, format, shown, brief)
@@ -145,9 +148,14 @@ def metrics(task: str) -> list[Metric]:
     return [one for one in _REGISTERED.values() if one.task == task]
 
 
-def shown(task: str) -> list[Metric]:
-    """Those that a comparison of runs shows; of intervals at 90 %."""
-    return [one.at(LEVEL) if one.of_intervals else one for one in metrics(task) if one.shown]
+def shown(task: str, unequal: bool = False) -> list[Metric]:
+    """Those that a comparison of runs shows; of intervals at 90 %.
+
+    Args:
+        unequal: whether some classes are much rarer than others.
+    """
+    wanted = [one for one in metrics(task) if (unequal if one.shown == UNEQUAL else one.shown)]
+    return [one.at(LEVEL) if one.of_intervals else one for one in wanted]
 
 
 def find(task: str, name: str) -> Metric | None:

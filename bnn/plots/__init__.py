@@ -15,6 +15,7 @@ then every colour is one of `PALETTE`, `INK`, `FAINT` and `SURFACE`. Needs `pip 
 """
 
 from bnn.plots.calibration import interval_coverage, predicted_against_true, reliability
+from bnn.plots.confusion import confusion_matrix, frequent_mistakes
 from bnn.plots.curves import accuracy_coverage, corruption_curve, risk_coverage, training_curve
 from bnn.plots.ood import roc, score_histogram
 from bnn.plots.pictures import pictures
@@ -27,7 +28,9 @@ __all__ = [
     "PALETTE",
     "SURFACE",
     "accuracy_coverage",
+    "confusion_matrix",
     "corruption_curve",
+    "frequent_mistakes",
     "interval_coverage",
     "pictures",
     "predicted_against_true",

@@ -172,7 +172,8 @@ def _share(run: Evaluation) -> str:
 
 
 def _quality(runs: Sequence[Evaluation]) -> Iterator[Column]:
-    for one in shown(runs[0].task):
+    unequal = any(run.classes is not None and run.classes.unequal for run in runs)
+    for one in shown(runs[0].task, unequal):
         cells = tuple(cell_of(run.metrics.get(one.name), written.FORMATS[one.format]) for run in runs)
         yield Column(one.name, QUALITY, one.title, one.about, one.better, cells)
 

@@ -16,10 +16,10 @@ from bnn._common.atomic import write_atomically
 from bnn._common.extras import need
 from bnn.plots.tradeoff import settle
 from bnn.report.entry import Entry, grouped
-from bnn.report.sections import calibration, corruptions, examples, ood, selective, tradeoff, training
+from bnn.report.sections import calibration, confusion, corruptions, examples, ood, selective, tradeoff, training
 from bnn.report.sections.picture import Picture, drawn, slug
 
-MODULES = (calibration, ood, corruptions, selective, training, tradeoff)
+MODULES = (confusion, calibration, ood, corruptions, selective, training, tradeoff)
 SIZE, LINE = (4.2, 3.2), 0.17  # inches: of a figure, and of each line of a long key
 FORMATS = ("png", "svg", "pdf")
 LIGHTER = 0.2  # how far colours move towards white in the dark theme
@@ -52,7 +52,7 @@ def _apart(key: str, taken: set[str]) -> str:
 
 def figure_of(picture: Picture, runs: int, size: tuple[float, float] = SIZE) -> Any:
     """The picture as a figure of matplotlib, higher where the key is long; call it under `bnn.plots.theme`."""
-    width, height = size
+    width, height = picture.size or size
     height += LINE * max(0, runs - 2) if picture.overlaid else 0.0
     figure = need("matplotlib.figure", "plots").Figure(figsize=(width, height))
     axes = figure.subplots()

@@ -26,6 +26,7 @@ from bnn.report.entry import Entry, grouped
 from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
 from bnn.report.gain import gain
 from bnn.report.scores import ScoreTable, score_table
+from bnn.report.sections import confusion
 from bnn.report.sections.examples import Strip, strips
 from bnn.report.sections.guarantee import guarantee_tables
 from bnn.report.sections.picture import Picture, slug
@@ -37,6 +38,7 @@ TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
 LARGE, SMALL = (3.5, 2.75), (2.7, 2.3)  # inches: their letters can be read on a phone, and with four side by side
 SECTIONS = {  # id -> title, the question it answers
     "comparison": ("Comparison", "What does each run achieve, and at what size?"),
+    "classes": ("Classes", "Which class is taken for which?"),
     "calibration": ("Calibration", "Do probabilities mean what they say?"),
     "ood": ("Out of distribution", "Does the network notice inputs unlike those it was trained on?"),
     "corruptions": ("Corruptions", "What happens as images get worse?"),
@@ -131,6 +133,7 @@ class FigureView:
     title: str
     how: str
     drawings: list[tuple[str, Markup]]  # short title, SVG
+    width: float | None = None  # inches that it needs to be readable
 
     @property
     def alone(self) -> bool:
@@ -179,6 +182,7 @@ class GroupView:
     recipes: list[RecipeView]
     scores: ScoreTable | None  # of out-of-distribution inputs
     abstaining: list[tuple[str, str]]  # run, by which uncertainty
+    classes: list[tuple[str, str]]  # run, a sentence about its classes
     target: str = ""  # ": price", where a real target has a name
 
 
@@ -193,7 +197,12 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
     for strip in strips(entries):
         shown.setdefault(strip.run, []).append(strip)
     recipes = [_recipe(entry) for entry in entries]
-    tables = {"corruptions": _kinds(entries), "calibration": guarantee_tables(entries)}
+    by_class = [TableView(name, rows[0], rows[1:], open=True) for name, rows in confusion.tables(entries)]
+    tables = {
+        "corruptions": _kinds(entries),
+        "calibration": guarantee_tables(entries),
+        confusion.SECTION: by_class,
+    }
     scores = score_table(entries)
     there = {
         "comparison",
@@ -223,7 +232,7 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         columns,
         spans,
         gain(entries),
-        summary(found),
+        [*summary(found), *_warned(entries)],
         promises,
         verdicts,
         sections,
@@ -231,8 +240,14 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         recipes,
         scores,
         abstain,
+        [(name, _capital(text)) for name, text in confusion.sentences(entries)],
         "" if named is None else f": {named}",
     )
+
+
+def _warned(entries: Sequence[Entry]) -> list[Sentence]:
+    """Runs that never predict a class, as sentences of the summary."""
+    return [["By ", Name(name), ", ", f"{text}."] for name, text in confusion.warnings(entries)]
 
 
 def _capital(text: str | None) -> str:
@@ -248,7 +263,8 @@ def _figure(members: Sequence[Picture], runs: int, id: str) -> FigureView:
     """Pictures that share a frame, or one alone."""
     first, shared = members[0], len(members) > 1
     drawings = [(one.short, _drawing(one, runs, f"{id}-{one.key}", SMALL if shared else LARGE)) for one in members]
-    return FigureView(f"{id}-{first.key}", first.panel if shared else first.title, first.how, drawings)
+    width = None if first.size is None else first.size[0]
+    return FigureView(f"{id}-{first.key}", first.panel if shared else first.title, first.how, drawings, width)
 
 
 def _drawing(picture: Picture, runs: int, id: str, size: tuple[float, float]) -> Markup:

@@ -22,6 +22,7 @@ from bnn._common.text import listed
 from bnn._conversion.record import Conversion
 from bnn.data.batches import Batches
 from bnn.files import FileFormatError, state_mismatch
+from bnn.likelihoods.base import about
 from bnn.objective import ELBO
 from bnn.train.runs.folder import ANOTHER_FOLDER, CHECKPOINT, RunFolder
 from bnn.train.schedule import Schedule
@@ -184,12 +185,18 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
         "schedule": schedule.to_dict(),
         "data": source.fingerprint(),
         "likelihood": getattr(elbo.likelihood, "__name__", type(elbo.likelihood).__name__),
+        "class weights": _class_weights(elbo.likelihood),
         "conversion": Conversion.of(elbo.net).to_json(),
         "trained": [name for name, parameter in elbo.named_parameters() if parameter.requires_grad],
         "processes": processes,
         "sampling": sampling,
         "teacher": None if elbo.teacher is None else elbo.teacher.fingerprint(elbo.likelihood),
     }
+
+
+def _class_weights(likelihood: Any) -> list[float] | None:
+    found: list[float] | None = about(likelihood).options().get("class_weights")
+    return found
 
 
 def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:
@@ -223,7 +230,7 @@ def _run_differs(record: dict[str, Any], own: dict[str, Any], schedule: Schedule
         different.append("epochs: with cosine they set the rate of every epoch")
     different += [
         f"{name}: {record.get(name)} then, {own[name]} now"
-        for name in ("likelihood", "data", "teacher")
+        for name in ("likelihood", "class weights", "data", "teacher")
         if record.get(name) != own[name]
     ]
     if record["processes"] != own["processes"] and record["step"]:

@@ -26,6 +26,7 @@ from bnn.teacher import Teacher
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
 from bnn.train.build import build_data, build_net
+from bnn.train.class_weights import for_data
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -50,8 +51,8 @@ def run_recipe(
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
+    likelihood = for_data(recipe.likelihood, data, recipe.class_weights)
     folder = None if out is None else _claimed(RunFolder(out), recipe)
-    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     everything, data = data, replace(data, guarantee=None)  # no stage sees what is set aside

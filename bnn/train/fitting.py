@@ -21,6 +21,7 @@ from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
 from bnn.teacher import teacher_of
 from bnn.train.aside import guarantee_of, set_aside
+from bnn.train.class_weights import weighted
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -39,6 +40,7 @@ def fit(
     data: Any,
     *,
     likelihood: str | Callable[..., Any] | None = None,
+    class_weights: Any = None,
     validation: Any = None,
     guarantee: float | int | None = None,
     schedule: Schedule | None = None,
@@ -77,6 +79,11 @@ def fit(
         likelihood: as for `bnn.ELBO`; None: "categorical" for classes (integer targets), else "gaussian", whose noise
             is learned: `history.likelihood` is what `bnn.predict` needs then. A `Dataset` or `DataLoader` does not say
             what its targets are, so there it is needed.
+        class_weights: how much the data of each class count, for classes of which some are rare: "balanced", which is
+            n / (C n_c) for n_c of n data in one of C classes; a weight for each class, in order; or {class: weight}
+            with 1 for the others. They are scaled to mean 1 over the training data, so that the KL weighs as before;
+            weights as they are: `likelihood=bnn.likelihoods.Categorical(class_weights=[...])`. Probabilities are then
+            those of reweighted classes, and so is the validation NLL; `bnn.evaluate` scores the data as they are.
         validation: held-out data, in any of these forms, scored after every epoch by `validation_samples` draws; None:
             the validation part of a `Data`, if it has one.
         guarantee: sets rows aside that nothing else sees, neither training nor validation, early stopping, a noise or a
@@ -156,6 +163,7 @@ def fit(
     source = training_batches(data, plan.batch_size, num_data, workers, _least(net, plan), targets=taught is None)
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
+    noise = weighted(noise, class_weights, source, data, outputs)
     elbo = plan.objective_of(net, source.num_data, noise, taught)
     held_out = validation if validation is not None else _validation_of(data)
     if plan.patience is not None and held_out is None:

@@ -16,6 +16,7 @@ from bnn._common.options import described
 from bnn._common.text import nearest
 from bnn._conversion.methods import METHODS, PLAIN, conversions, find
 from bnn.data.sources import SOURCES, source_of
+from bnn.train.class_weight_options import BALANCED, check_form
 from bnn.train.laplace_options import check_stored
 from bnn.train.prune_options import prune_options
 from bnn.train.schedule import MORE, USUAL, Schedule
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 DATA, NETWORK, RUN = "The data", "Network and method", "The run"  # groups of flags
 _TEACHER = '{"weight": 0.5, "temperature": 2}'
+_WEIGHTS = "yes=5,no=1"
 _GLOBAL = '{"inducing_rows": 8, "inducing_cols": 8}'
 
 
@@ -54,6 +56,7 @@ class Recipe:
             `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
@@ -106,6 +109,12 @@ class Recipe:
     likelihood: str | None = described(
         "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
     )
+    class_weights: dict[str, float] | str | tuple[float, ...] | None = described(
+        f"How much each class counts: {BALANCED} (rare ones more), or {_WEIGHTS}.",
+        default=None,
+        panel=NETWORK,
+        example=_WEIGHTS,
+    )
     prune: float | dict[str, Any] | None = described(
         "Keep so much of what can be pruned, as 0.5, after training; then train on for a quarter of the epochs.",
         default=None,
@@ -135,6 +144,7 @@ class Recipe:
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
         check_stored(self.laplace)
+        check_form(self.class_weights)
         if self.prune is not None:
             prune_options(self.prune, self.schedule.epochs)
             if not self.bayesian:
@@ -206,7 +216,7 @@ class Recipe:
         for part in ("schedule", "pretrain"):
             if isinstance(given.get(part), Mapping):
                 given[part] = Schedule.of(dict(given[part]))
-        for part in ("kl_weights", "ours", "laplace"):
+        for part in ("kl_weights", "ours", "laplace", "class_weights"):
             if isinstance(given.get(part), list):
                 given[part] = tuple(given[part])
         return cls(**given)

@@ -207,7 +207,7 @@ def test_all_forms_of_data_give_the_same() -> None:
         assert bnn.evaluate(net, data, **FEW) == want
     named = bnn.evaluate(net, whole, **FEW)
     assert {one.prediction for one in named.examples.certain} <= {"a", "b", "c"}
-    assert dataclasses.replace(named, examples=want.examples) == want
+    assert dataclasses.replace(named, examples=want.examples, classes=want.classes) == want
 
 
 def test_chunks_show_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:

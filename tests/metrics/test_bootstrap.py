@@ -25,7 +25,7 @@ from bnn.metrics import (
 )
 from bnn.metrics.resampling import CHUNK, RESAMPLED, distributions, mean_of, on_repeated_rows, resamples_of
 
-OF_CLASSES = ["accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "aurc"]
+OF_CLASSES = ["accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "aurc", "balanced_accuracy"]
 OF_CALIBRATION = ["ece", "adaptive_ece", "classwise_ece"]  # intervals of their own: test_calibration_interval.py
 OF_SCORES = ["auroc", "aupr", "fpr95"]
 

@@ -36,7 +36,8 @@ def test_the_docs_have_the_table_of_the_registry() -> None:
 def test_what_is_registered() -> None:
     names = {task: [one.name for one in registry.metrics(task)] for task in registry.GIVEN}
     assert names["classification"] == [
-        *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "aurc", "nll_after_temperature")
+        *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "aurc", "balanced_accuracy"),
+        "nll_after_temperature",
     ]
     assert names["regression"] == ["rmse", "nll", "crps", "coverage", "sharpness"]
     assert names["detection"] == ["auroc", "aupr", "fpr95"]

@@ -80,11 +80,11 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         assert max(seen["scroll"]) <= seen["client"], name
         assert seen["cut"] == [], name
         # all parts have a size
-        assert [one[0] for one in seen["visible"]][::8] == ["comparison", "reproduce"]
+        assert [one[0] for one in seen["visible"]][::9] == ["comparison", "reproduce"]
         for what, wide, high in seen["visible"] + seen["headings"] + seen["pictures"]:
             assert wide > 20, (name, what)
             assert high > 10, (name, what)
-        assert len(seen["pictures"]) == 15 + 2 * 9
+        assert len(seen["pictures"]) == 17 + 2 * 9
         assert min(size for _, size in seen["letters"]) >= 9.5, name  # pixels
         # WCAG AA
         assert seen["texts"] > 200

@@ -61,7 +61,7 @@ def seen(page: str) -> Seen:
 
 def test_all_sections_are_there_and_linked(seen: Seen) -> None:
     sections = [attrs["class"] for attrs in seen.of("section")]
-    expected = "comparison calibration ood corruptions selective training tradeoff examples reproduce"
+    expected = "comparison classes calibration ood corruptions selective training tradeoff examples reproduce"
     assert sections == expected.split()
     links = [attrs["href"] for attrs in seen.of("a")]
     assert links == ["#main", *(f"#g1-{name}" for name in sections)]
@@ -102,7 +102,7 @@ def test_names_are_shown_as_they_are(seen: Seen) -> None:
 
 def test_each_figure_has_one_title_and_one_sentence(page: str) -> None:
     figures = re.findall(r"<figure.*?</figure>", page, flags=re.DOTALL)
-    assert len(figures) == 1 + 1 + 1 + 3 + 1 + 4 + 2 + 2 * 3  # small multiples share a frame
+    assert len(figures) == 2 + 1 + 1 + 1 + 3 + 1 + 4 + 2 + 2 * 3  # small multiples share a frame
     for figure in figures:
         assert len(re.findall(r"<h[2-6]", figure)) == 1
         (caption,) = re.findall(r"<figcaption>(.*?)</figcaption>", figure)
@@ -111,7 +111,7 @@ def test_each_figure_has_one_title_and_one_sentence(page: str) -> None:
 
 def test_pictures_have_words(seen: Seen) -> None:
     svgs = seen.of("svg")
-    assert len(svgs) == 2 + 1 + 2 + 3 + 1 + 4 + 2
+    assert len(svgs) == 2 + 2 + 1 + 2 + 3 + 1 + 4 + 2
     for attrs in svgs:
         assert attrs["role"] == "img"
         assert attrs["aria-label"]

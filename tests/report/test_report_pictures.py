@@ -40,6 +40,7 @@ def lines(axes: Any) -> dict[str, tuple[list[float], list[float]]]:
 def test_every_section_has_its_pictures() -> None:
     found = list(pictures(two()))
     assert list(dict.fromkeys(one.section for one in found)) == [
+        "classes",
         "calibration",
         "ood",
         "corruptions",
@@ -48,7 +49,7 @@ def test_every_section_has_its_pictures() -> None:
         "tradeoff",
     ]
     keys = [one.key for one in found]
-    assert len(keys) == len(set(keys)) == 2 + 1 + 2 + 3 + 1 + 4 + 2
+    assert len(keys) == len(set(keys)) == 2 + 2 + 1 + 2 + 3 + 1 + 4 + 2
     assert [one.key for one in found if one.section == "training"] == [
         "training-validation-nll",
         "training-validation-accuracy",
@@ -60,6 +61,7 @@ def test_every_section_has_its_pictures() -> None:
 def test_sections_with_nothing_to_show_have_none() -> None:
     assert not list(pictures([Entry("a", bare())]))
     assert {one.section for one in pictures([Entry("a", full())])} == {
+        "classes",
         "calibration",
         "ood",
         "corruptions",

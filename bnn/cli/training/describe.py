@@ -38,6 +38,7 @@ from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
 from bnn.prune import prune_
 from bnn.train.build import build_data, build_net
+from bnn.train.class_weights import for_data
 from bnn.train.execute import check_teacher, why_not_calibrated
 from bnn.train.laplace import LaplaceStage
 from bnn.train.preflight import checked
@@ -217,7 +218,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    likelihood = for_data(recipe.likelihood, data, recipe.class_weights)
     outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
-from bnn.cli.options import json_object, numbers, whole_numbers
+from bnn.cli.options import json_object, numbers, weights_by_class, whole_numbers
 from bnn.train.recipe import DATA, NETWORK, RUN, Recipe
 from bnn.train.schedule import MORE, USUAL, Schedule
 
@@ -17,6 +17,7 @@ READERS: dict[Any, Callable[[str, str, str], Any]] = {  # of values that are typ
     tuple[int, ...]: whole_numbers,
     tuple[float, ...]: numbers,
     dict[str, Any]: json_object,
+    dict[str, float]: weights_by_class,
 }
 Command = TypeVar("Command", bound=Callable[..., None])
 

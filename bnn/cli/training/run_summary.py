@@ -6,6 +6,7 @@ import os
 import textwrap
 from typing import Any
 
+from bnn.cli.training.class_summary import class_results, never_lines, weight_lines
 from bnn.cli.training.sources import file_of
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
@@ -71,15 +72,20 @@ def lines(found: dict[str, Any]) -> list[str]:
         text.append(f"pruned      to {100 * kept:g} % of what can be, then {_counted(more)} more")
     if found["laplace"] is not None:
         text.append(f"Laplace     {_laplace(found['laplace'])}")
+    classes = found.get("classes") or {}
+    text += weight_lines(classes.get("class_weights"))
     if found["calibrated"] is not None:
         text.append(f"calibrated  {found['calibrated']}")
     if found["guarantee"] is not None:
         text.append(f"guarantee   by {found['guarantee']['inputs']:,} inputs that were set aside, for `predict`")
     if found["scored"] is not None:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
+        if classes.get("balanced_accuracy") is not None:
+            numbers += f", {_number(found['task'], 'balanced_accuracy', classes['balanced_accuracy'])}"
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         of = "" if found["target"] is None else f" of {found['target']}, in its own units"
         text.append(f"{found['scored']:<10}  {numbers}{of} ({found['inputs']:,} inputs{draws})")
+        text += never_lines(classes.get("never"))
     if found["promise"] is not None:
         what = "intervals" if found["task"] == "regression" else "promise"
         text += textwrap.wrap(
@@ -129,7 +135,10 @@ def _scores(run: Run, data: Data) -> dict[str, Any]:
     outputs, targets = predictions(run.network, run.likelihood, data, getattr(data, scored))
     found = Resampling(RESAMPLES, 0, 15).few(outputs, targets, data.task == "regression")
     metrics = {name: interval.value for name, interval in found.items()}
-    return {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics, "task": data.task}
+    result = {"scored": scored, "inputs": len(targets), "draws": outputs.draws, "metrics": metrics, "task": data.task}
+    if data.task != "classification":
+        return result
+    return result | {"classes": class_results(outputs, targets, data, run.likelihood, scored)}
 
 
 def _next(folder: str, data: dict[str, Any], guaranteed: bool) -> list[str]:

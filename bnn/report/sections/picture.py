@@ -28,6 +28,7 @@ class Picture:
         overlaid: whether all runs are in it, so that its key is long.
         panel: what stands above pictures that share one frame and one sentence, run by run; "" stands alone.
         short: its title there.
+        size: inches that it needs to be readable, where it needs its own; None: the usual ones.
     """
 
     section: str
@@ -39,6 +40,7 @@ class Picture:
     overlaid: bool = False
     panel: str = ""
     short: str = ""
+    size: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
