@@ -27,8 +27,9 @@ def prune_(network: nn.Module, keep: float = 0.5, by: str = "paper", activations
     - Inducing layers: the smallest entries of Z_r and Z_c. A Z with zeros is a Z like any other: draws and KL are
       exact, and the prior of the weights is what it was.
     - `ffg` layers: the weights with the smallest |mean| / sd become 0 without noise; they are no variables any more and
-      have no KL. (The paper says "mean-to-variance ratio" and cites Graves 2011, who ranks by |mean| / sd: it has no
-      units, and says how likely 0 is.) Biases stay. An odd number of parameters leaves one weight N(0, sd^2).
+      have no KL. (The paper's text says "mean-to-variance ratio"; its appendix, and Graves 2011, whom it cites, use
+      |mean| / sd: it has no units, and says how likely 0 is.) Biases stay. An odd number of parameters leaves one
+      weight N(0, sd^2).
 
     One threshold for all layers of a family, as the counts of the paper's table have it. What is gone stays gone,
     whatever trains the network then; train it on for a few epochs (`bnn.fit`, with a new optimiser). The zeros are in

@@ -1,7 +1,7 @@
 """The paper's first figure: what posteriors of a small network say between and beyond two clusters of data.
 
     python examples/regression.py                # six posteriors are trained: some ten minutes on one core
-    python examples/regression.py --steps 2000   # a look at it in one
+    python examples/regression.py --steps 2000   # does it run? sds are still near their start, too small
     python examples/regression.py --again        # the exact posterior is sampled, too: pip install ".[examples]"
 
 A hidden layer of 50 tanh units, every weight N(0, 16 / d_in), sees 100 points of y = cos(4 x + 0.8) + noise of sd 0.1.

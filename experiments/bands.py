@@ -27,7 +27,7 @@ def draw(found: Mapping[str, Metrics], seed: int, path: pathlib.Path) -> None:
     from matplotlib.figure import Figure
 
     with style.theme():
-        figure = Figure(figsize=(11.0, 4.9))
+        figure = Figure(figsize=(10.2, 4.7))
         axes = figure.subplots(2, 4)
         figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)
         for row, names in zip(axes, ROWS, strict=True):
@@ -82,11 +82,14 @@ def _dots(ax: Any, found: Mapping[str, Metrics]) -> None:
         ax.plot(values, range(len(names)), marker, color=color, label=region)
         if "NUTS" in found:
             ax.axvline(found["NUTS"][f"sd_{region}"], color=color, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
-    ax.set(xscale="log", xlim=(0.008, 2), yticks=range(len(names)), yticklabels=names)
+    ax.set(xscale="log", xlim=(0.0018, 1.2), yticks=range(len(names)), yticklabels=[])
     ax.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    for i, name in enumerate(names):  # inside, so that all panels are of one width
+        ax.text(0.0021, i, name, va="center", fontsize="small")
     ax.invert_yaxis()
     ax.set_title("mean sd by region")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.08), ncols=3, handletextpad=0.1, columnspacing=0.8)
+    legend = {"ncols": 3, "handletextpad": 0.1, "columnspacing": 0.8, "fontsize": "small"}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), **legend)
     ax.grid(axis="y", visible=False)
 
 

@@ -14,13 +14,14 @@ from bnn.train import Recipe, Schedule, run_recipe
 from experiments.nets import folder
 from experiments.scores import class_scores
 
+TRAINING: dict[str, Any] = {"pretrain": {"epochs": 20, "lr": 1e-3}, "schedule": {"epochs": 10}}
 PRESETS = {"ffg-u": "ours/digits-from-trained", "ffg-w": "ours/digits-ffg"}
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
     """A run: the trained network, pruned as "keep criterion epochs" says, and scored on the test digits."""
     method, seed = settings["method"], settings["seed"]
-    recipe = Recipe.preset(PRESETS[method]).but(seed=seed, calibrate=False)
+    recipe = Recipe.preset(PRESETS[method]).but(seed=seed, calibrate=False, **TRAINING)
     data = bnn.data.load(**recipe.data)
     net = run_recipe(recipe, folder(f"pruning_{method}_{seed}"), data=data, progress=False, tensorboard=False).network
     keep, by, epochs = settings["pruning"].split()

@@ -21,6 +21,7 @@ from torch import nn
 
 import bnn
 from bnn import likelihoods, metrics
+from bnn._conversion.method import Method
 from bnn._conversion.methods import METHODS
 from bnn._engine.draw import Draw
 from bnn._engine.noise import Seeds
@@ -255,15 +256,23 @@ def test_the_readme_shows_the_two_commands_first() -> None:
 
 
 def test_the_readme_has_the_table_of_methods() -> None:
-    rows = [
-        f"| `{one.name}` | {one.about} | `{one.formula}` | `{one.multiplies}` | {one.when} |"
-        for one in METHODS.values()
-    ]
-    head = ["| method | what it is | parameters of a layer | multiplies | when to choose it |", "|---|---|---|---|---|"]
+    rows = [f"| `{one.name}` | {one.about} | `{one.formula}` | {one.when} |" for one in METHODS.values()]
+    head = ["| method | what it is | parameters of a layer | when to choose it |", "|---|---|---|---|"]
     table = "\n".join([*head, *rows])
     page = (ROOT / "README.md").read_text()
     assert f"\n\n{table}\n\n" in page, f"README.md, Choosing a method, should be\n{table}"
     assert f"There are {len(METHODS)}; `bayesianize methods`" in page
+
+
+def test_the_page_of_methods_has_what_they_take() -> None:
+    def options(one: Method) -> str:
+        return ", ".join(f"`{name}={value!r}`" for name, value in one.options.items()) or "-"
+
+    rows = [f"| `{one.name}` | {one.family} | {options(one)} | `{one.multiplies}` |" for one in METHODS.values()]
+    head = ["| method | family | its options | multiplies |", "|---|---|---|---|"]
+    table = "\n".join([*head, *rows])
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert f"\n\n{table}\n\n" in page, f"docs/methods.md, What they take, should be\n{table}"
 
 
 def test_the_words_of_concepts_list_what_there_is() -> None:

@@ -144,8 +144,8 @@ SD_U = {"max_sd_u": 0.1}
 
 # Posteriors over all weights: with the full KL they underfit (digits: accuracy 80 % instead of 97 %).
 WEIGHTS: dict[str, Any] = {"kl_weight": 0.1, "lr": 0.003, "scratch_lr": 0.005}
-# Tied sds, which all reach their cap: 96.1 % on the digits for both, seeds 0 to 2, by
-# `bayesianize train --preset ours/digits-ffg --method matrix-w --lr 0.005`; at the cap of 0.1 they fit less.
+# Tied sds, which all reach their cap; at that of 0.1 they fit less. What each method reaches on the digits with these
+# options and rates: `python -m experiments.run methods`.
 TIED: dict[str, Any] = {"kl_weight": 0.1, "lr": 0.005, "scratch_lr": 0.005}
 # Every step of Adam moves every entry of a covariance by about its rate, and there are many of them.
 COVARIANCES: dict[str, Any] = {"kl_weight": 0.1, "lr": 1e-4, "scratch_lr": 5e-4}

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from bnn.train import Recipe
 
 # Every network sees the digits 30 times; what is converted 20 times as a plain network, then 10 times as itself.
+_PLAIN: dict[str, Any] = {"schedule": {"epochs": 30, "lr": 1e-3}}
+_CONVERTED: dict[str, Any] = {"pretrain": {"epochs": 20, "lr": 1e-3}, "schedule": {"epochs": 10}}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Deterministic": ("ours/digits-deterministic", {"schedule": {"epochs": 30}}),
-    "Deep ensemble": ("ours/digits-ensemble", {"schedule": {"epochs": 30}}),
-    "Compressed ensemble": ("ours/digits-compressed-ensemble", {}),
-    "FFG-U + Laplace": ("ours/digits-from-trained", {"laplace": "last"}),
+    "Deterministic": ("ours/digits-deterministic", _PLAIN),
+    "Deep ensemble": ("ours/digits-ensemble", _PLAIN),
+    "Compressed ensemble": ("ours/digits-compressed-ensemble", _CONVERTED),
+    "FFG-U + Laplace": ("ours/digits-from-trained", _CONVERTED | {"laplace": "last"}),
 }
 OOD = ("letters", "noise")
 CORRUPTIONS = {kind: [1, 3, 5] for kind in ("gaussian_noise", "impulse_noise", "contrast")}

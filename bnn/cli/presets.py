@@ -45,9 +45,9 @@ def methods(
     if as_json:
         print_json({name: one.to_dict() for name, one in found.items()})
     elif name:
-        rows = [
-            [key.replace("_", " "), _shown(value)] for one in found.values() for key, value in one.to_dict().items()
-        ]
+        (one,) = found.values()
+        own = {key: value for key, value in one.to_dict().items() if key != "size_names" or one.size is not None}
+        rows = [[key.replace("_", " "), _shown(value)] for key, value in own.items()]
         print_table(["", name], [row for row in rows if row[1]], left=2)
     else:
         for one in found.values():  # a table of all would be wider than a terminal

@@ -131,8 +131,9 @@ def _ours() -> list[Recipe]:
 def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
     """Every method with its own options, KL weight and rates; epochs, batches and the size of U are the preset's."""
     small = kind == "digits-"
-    M, epochs, fine, inputs = (16, 20, 10, 1_167) if small else (24, 12, 4, 54_000)
-    plain = Schedule(epochs=epochs, batch_size=64 if small else 100, lr=1e-3, cosine=True)
+    M, epochs, fine, inputs = (16, 20, 20, 1_167) if small else (24, 12, 4, 54_000)
+    batch_size, lr = (64, 3e-3) if small else (100, 1e-3)
+    plain = Schedule(epochs=epochs, batch_size=batch_size, lr=lr, cosine=True)
 
     def converted(name: str, trained: bool = True, **more: Any) -> dict[str, Any]:
         """A method, and the schedule that suits it after plain training, or from scratch."""

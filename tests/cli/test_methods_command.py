@@ -26,6 +26,12 @@ def test_one_of_them_in_any_spelling(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert "max_lamda=0.03" in out
     assert "Ensemble" not in out
+    assert "inducing_rows, inducing_cols" in out
+
+
+def test_one_without_a_size_names_no_options_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["methods", "k-tied"]) == 0
+    assert "inducing_rows" not in capsys.readouterr().out
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
