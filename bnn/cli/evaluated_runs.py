@@ -19,7 +19,7 @@ from bnn.evaluation.predictor import Predictor
 from bnn.report import Entry, comparison, gain, grouped, read_entry
 from bnn.report.comparison import is_plain
 from bnn.train.build import build_net
-from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN
+from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN, RunFolder
 from bnn.train.runs.opening import open_run
 from bnn.train.runs.run import Run
 
@@ -89,7 +89,7 @@ def with_plain(entries: Sequence[Entry], runs: Sequence[Run], wanted: Wanted) ->
     """
     found: list[Entry] = []
     for group in grouped(entries):
-        run = next((one for one in runs for entry in group if _is(one, entry) and _began_plain(one)), None)
+        run = next((one for one in runs for entry in group if _is(one, entry) and _plain_stage(one) is not None), None)
         if run is not None and not any(is_plain(entry.evaluation) for entry in group):
             found.append(_plain_entry(run, wanted))
         found += group
@@ -100,15 +100,19 @@ def _is(run: Run, entry: Entry) -> bool:
     return run.evaluation == entry.evaluation
 
 
-def _began_plain(run: Run) -> bool:
-    """Whether it holds one plain network that was trained first."""
-    return run.folder is not None and run.recipe is not None and run.folder.stage(PRETRAIN).has(RUN)
+def _plain_stage(run: Run) -> RunFolder | None:
+    """The stage of the plain network that was trained first; where a likelihood was chosen, the one with it."""
+    if run.folder is None or run.recipe is None:
+        return None
+    places = [run.folder.stage(PRETRAIN), run.folder.stage(f"{PRETRAIN}/{run.recipe.likelihood}")]
+    return next((place for place in places if place.has(RUN)), None)
 
 
 def _plain_entry(run: Run, wanted: Wanted) -> Entry:
-    assert run.folder is not None
+    place = _plain_stage(run)
+    assert place is not None
     assert run.recipe is not None
-    place = run.folder.stage(PRETRAIN)
+    assert run.folder is not None
     stage = open_run(place, net=build_net(run.recipe.net, run.in_shape, run.out_features))
     if stage.evaluation is None:
         evaluate_run(replace(stage, recipe=run.recipe), wanted)

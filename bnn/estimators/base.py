@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from bnn._common.checks import check_bool, check_size
 from bnn._common.extras import need
 from bnn._common.seeds import derived, own_randomness
-from bnn._conversion.methods import get
+from bnn._conversion.energy import EnergyWarning
+from bnn._conversion.methods import PLAIN, Method, get
 from bnn._engine.fold import Drawn
 from bnn.conformal import Guarantee
 from bnn.data.dataset import Data
@@ -21,15 +23,20 @@ from bnn.data.split import ASIDE, inputs_aside
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
+from bnn.likelihoods import Likelihood
 from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
+from bnn.train import History, defaults
 from bnn.train import fit as train
+from bnn.train.monitor import LEAST
+from bnn.train.plain_stage import LEAST as MANY
+from bnn.train.spread import CAPS, spread
 
 _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
 
-STEPS, EPOCHS = 500, 20  # at least so many of each, by default
+STEPS, EPOCHS = 500, 20  # at least so many of each, by default, where there are no validation rows
 ROWS = 1024  # predicted at a time
 BUILD, PREDICT = 0, 1  # what a derived seed is for
 
@@ -171,34 +178,90 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
     def _learn_scaling(self, columns: Floats) -> Scaling:
         return Scaling.learned(columns) if self.scale else Scaling.none(columns.shape[1])
 
-    def _train(self, data: Data, out_features: int, likelihood: nn.Module) -> None:
-        """Builds and trains the network; sets network_, likelihood_, seed_, history_, n_iter_."""
+    def _train(self, data: Data, kinds: dict[str, Likelihood]) -> str:
+        """Builds and trains the network; sets network_, likelihood_, seed_, history_, n_iter_.
+
+        Args:
+            kinds: likelihoods by the names that users know; validation data choose, where there are several.
+
+        Returns:
+            The name of the likelihood.
+        """
         device, method = self._check(), get(self.method)
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
+        if self._validates(data):
+            data = data.with_validation(self.validation_fraction, seed)
+        alone = self.epochs is not None or self.lr is not None or data.validation is None
+        if alone or method.family == PLAIN or method.networks > 1:
+            kind, history = self._trained_at_once(data, next(iter(kinds.items())), seed, device)
+        else:
+            kind, history = self._trained_in_two(data, kinds, seed, device)
+        if layers_with_sampling(self.network_):
+            set_sampling_(self.network_, "weight")  # so that a draw is one function, whatever rows are asked together
+        self.likelihood_ = history.likelihood
+        self.seed_, self.history_, self.n_iter_ = seed, history.epochs, len(history.epochs)
+        return kind
+
+    def _validates(self, data: Data) -> bool:
+        """Whether rows are set aside: for patience, and where there are enough for schedules and noise of our own."""
+        enough = len(data.train) * self.validation_fraction >= LEAST
+        return self.patience is not None or (enough and (self.epochs is None or data.task == "regression"))
+
+    def _trained_at_once(self, data: Data, kind: tuple[str, Likelihood], seed: int, device: Any) -> tuple[str, History]:
+        """Trains from scratch, by the epochs that were asked for."""
+        (name, likelihood), method = kind, get(self.method)
         with own_randomness(device):
             torch.manual_seed(derived(seed, BUILD))
-            network = convert_(self._plain(out_features), method, self.options, self.members).to(device)
+            plain = self._plain(data.out_features * likelihood.outputs_per_target)
+            self.network_ = convert_(plain, method, self.options, self.members).to(device)
         steps = -(-len(data.train) // self.batch_size)
-        if self.patience is not None:
-            data = data.with_validation(self.validation_fraction, seed)
-        history = train(
-            network,
+        epochs = max(EPOCHS, -(-STEPS // steps)) if self.epochs is None else self.epochs
+        lr = method.rate(len(data.train), trained=False) if self.lr is None else self.lr
+        schedule = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr, "cosine": True}
+        return name, self._fitted(data, likelihood, seed, schedule | self._own(method))
+
+    def _trained_in_two(self, data: Data, kinds: dict[str, Likelihood], seed: int, device: Any) -> tuple[str, History]:
+        """Trains a plain network for every likelihood until validation data say it is enough, and converts the best."""
+        method, real = get(self.method), data.task == "regression"
+        several = data.validation is not None and len(data.validation) >= MANY
+        common: Any = {"validated": True, "real": real, "batch_size": self.batch_size}
+        found = []
+        for name, likelihood in list(kinds.items())[: None if several else 1]:
+            with own_randomness(device):
+                torch.manual_seed(derived(seed, BUILD))
+                self.network_ = self._plain(data.out_features * likelihood.outputs_per_target).to(device)
+            history = self._fitted(data, likelihood, seed, defaults.plain_schedule(len(data.train), **common))
+            found.append((name, self.network_, history))
+        name, plain, history = min(found, key=lambda one: one[2].noise["nll"] if one[2].noise else 0.0)
+        with own_randomness(device), warnings.catch_warnings():
+            warnings.simplefilter("ignore", EnergyWarning)  # training follows, and mends it
+            torch.manual_seed(derived(seed, BUILD))
+            trial = convert_(copy.deepcopy(plain), method, self.options, self.members)
+            options = dict(self.options or {})
+            if real:
+                width = spread(trial, data, history.likelihood, derived(seed, BUILD, 1))
+                factor = min(1.0, defaults.SPREAD / max(width, defaults.SPREAD))
+                options = {name: method.options[name] * factor for name in CAPS if name in method.options} | options
+            self.network_ = convert_(plain, method, options, self.members).to(device)
+        schedule = defaults.schedule(len(data.train), method, trained=True, **common)
+        return name, self._fitted(data, history.likelihood, seed, schedule | self._own(method))
+
+    def _own(self, method: Method) -> dict[str, Any]:
+        """What of a schedule is the method's, or was asked for."""
+        chosen = {"kl_weight": method.kl_weight if self.kl_weight is None else self.kl_weight}
+        return chosen | ({} if self.patience is None else {"patience": self.patience})
+
+    def _fitted(self, data: Data, likelihood: Likelihood, seed: int, schedule: dict[str, Any]) -> History:
+        device = next(self.network_.parameters()).device
+        samples = {"samples": _members(self.network_)}
+        return train(
+            self.network_,
             data,
             likelihood=likelihood.to(device),
             seed=seed,
-            epochs=max(EPOCHS, -(-STEPS // steps)) if self.epochs is None else self.epochs,
-            batch_size=self.batch_size,
-            lr=method.rate(len(data.train), trained=False) if self.lr is None else self.lr,
-            kl_weight=method.kl_weight if self.kl_weight is None else self.kl_weight,
-            cosine=True,
-            samples=_members(network),
-            patience=self.patience,
             progress=self.verbose,
+            **schedule | samples,
         )
-        if layers_with_sampling(network):
-            set_sampling_(network, "weight")  # so that a draw is one function, whatever rows are asked for together
-        self.network_, self.likelihood_ = network, history.likelihood
-        self.seed_, self.history_, self.n_iter_ = seed, history.epochs, len(history.epochs)
 
     # -- predicting ----------------------------------------------------------------------------------------------------
 

@@ -56,14 +56,16 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         options: of `bnn.bayesianize_`, beside or instead of the method's own.
         network: instead of the perceptron: a module (N, features) -> (N, classes), of which a copy is trained from the
             weights it has (with several networks from fresh ones), or a function (in_features, out_features) -> module.
-        epochs: None: as many as make 500 steps, at least 20.
+        epochs: of training from scratch. None: with 300 rows or more a plain network is trained first, until validation
+            rows say that it is enough, then converted and trained on; with fewer, 500 steps from scratch.
         batch_size: rows per step.
-        lr: the rate of Adam at the start; it falls to 0 along a cosine. None: the method's.
+        lr: the rate of Adam at the start, of training from scratch; it falls to 0 along a cosine. None: the method's.
         kl_weight: 1 is Bayes; less stays closer to the data. Worth a grid search on log loss. None: the method's.
         samples: K, posterior draws per prediction.
         members: of an ensemble; None: the method's.
         scale: scale every feature to mean 0 and sd 1, as learned in `fit`.
-        validation_fraction: what `patience` sets aside.
+        validation_fraction: the rows that say when to stop, where there are enough for it (30) and epochs are not
+            given, or `patience` asks for it.
         patience: stop after so many epochs without a better validation NLL, and keep the best; None: train to the end.
         guarantee: sets rows aside that nothing else in `fit` sees: a share, as 0.1 (at least 50), or their number; with
             them `predict_set` gives sets of classes that hold the true one as often as they say. None: none.
@@ -140,7 +142,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
         data = Data("X, y", "classification", part, classes=tuple(map(str, self.classes_)))
-        self._train(data, len(self.classes_), self._likelihood(labels))
+        self._train(data, {"": self._likelihood(labels)})
         self.guarantee_ = None if aside is None else calibrate(self.predict_dist(aside[0]).probs, aside[1])
         return self
 

@@ -15,28 +15,25 @@ from bnn import likelihoods
 from bnn._common.errors import DivergenceError
 from bnn._common.seeds import derived, own_randomness, seed_everything
 from bnn._conversion.energy import EnergyWarning
-from bnn._engine.temperature import forget_temperature_
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
-from bnn.ensemble import Ensemble
-from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
-from bnn.prune import prune_
-from bnn.teacher import Teacher
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.batchnorm import refresh_batchnorm_
-from bnn.train.build import build_data, build_net
-from bnn.train.class_weights import for_data
+from bnn.train.build import build_data
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
+from bnn.train.plain_stage import plain_stage, stage_of
 from bnn.train.prune_options import prune_options
 from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
-from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, PRUNE, RECIPE, TRAIN, RunFolder, check_free
+from bnn.train.runs.folder import KL, PRUNE, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
+from bnn.train.settling import Comparison, NoiseStage, held_out_losses
+from bnn.train.spread import within_noise
 
-BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE, TUNE = 10, 11, 12, 13, 14, 15  # what a derived seed is for
+REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE, SPREAD = 12, 13, 14, 15, 16, 18  # what a derived seed is for
 
 
 def run_recipe(
@@ -51,34 +48,34 @@ def run_recipe(
         settings: further arguments of `bnn.fit` that do not change the result: progress, save_every, devices, ....
     """
     data = build_data(recipe.data) if data is None else data
-    likelihood = for_data(recipe.likelihood, data, recipe.class_weights)
     folder = None if out is None else _claimed(RunFolder(out), recipe)
-    outputs = data.out_features * likelihood.outputs_per_target
-    net = _built(recipe, data, outputs)
     everything, data = data, replace(data, guarantee=None)  # no stage sees what is set aside
-    _check_stages(recipe, net, data, likelihood)
-    check_teacher(recipe, likelihood)
-    settings, noise = {"likelihood": likelihood, **settings}, None
-    if recipe.pretrain is not None:
-        noise = _train_plain(recipe, net, data, recipe.pretrain, _stage(folder, PRETRAIN), settings).likelihood
+    plain = plain_stage(recipe, data, folder, settings)
+    net, outputs, likelihood = plain.net, plain.outputs, plain.likelihood
+    chosen = recipe if plain.nlls is None else recipe.but(likelihood=plain.name)
+    before, candidates = None, None
     if recipe.bayesian:
-        settings |= _teaching(recipe, net, noise)
-        _convert(recipe, net, data)
+        before = plain.losses(data)
+        settings = {"likelihood": likelihood, **settings, **_teaching(recipe, net, likelihood)}
+        _convert(recipe, net, data, likelihood)
         history, candidates = _choose(recipe, net, data, folder, settings)
-        chosen = recipe if candidates is None else recipe.but(schedule={"kl_weight": _best(candidates)})
+        chosen = chosen if candidates is None else chosen.but(schedule={"kl_weight": _best(candidates)})
     else:
-        history = _train_plain(recipe, net, data, recipe.schedule, _stage(folder, TRAIN), settings)
-        chosen, candidates = recipe, None
+        assert plain.history is not None
+        history = plain.history
     if recipe.prune is not None:
-        options, place = prune_options(recipe.prune, recipe.schedule.epochs), _stage(folder, PRUNE)
+        options, place = prune_options(recipe.prune, recipe.schedule.epochs), stage_of(folder, PRUNE)
         own = settings | {"likelihood": history.likelihood, "seed": derived(recipe.seed, TUNE), "out": place}
         history = replace(history, tuned=prune_and_train_(net, data, options, chosen.schedule, own))
         history.likelihood = history.likelihood if history.tuned is None else history.tuned.likelihood
     if recipe.laplace is not None:
         stage = LaplaceStage(recipe.laplace, data, history.likelihood)
         history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
+        history.noise = NoiseStage(history.likelihood, data).run_(net, derived(recipe.seed, NOISE))
+    compared = None if before is None else Comparison.of(before, held_out_losses(net, history.likelihood, data))
     _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
+    more |= {"likelihoods": plain.nlls, "plain": compared}
     run = Run.of(net, everything, history.likelihood, outputs, **more)
     history.guarantee = None if run.guarantee is None else run.guarantee.guarantee
     if folder is not None and _first_process():
@@ -95,62 +92,9 @@ def _claimed(folder: RunFolder, recipe: Recipe) -> RunFolder:
     return folder
 
 
-def _check_stages(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -> None:
-    """Finds errors of a later stage before hours go into an earlier one."""
-    schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
-    if data.validation is None and any(one.patience is not None for one in schedules):
-        raise ValueError('patience needs validation data: data = {..., "validation": 0.1}')
-    if data.validation is None and recipe.kl_weights:
-        raise ValueError('choosing the KL weight needs validation data: data = {..., "validation": 0.1}')
-    if (recipe.bayesian and recipe.pretrain is not None) or recipe.laplace is not None or recipe.prune is not None:
-        with own_randomness(torch.device("cpu")), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they come again when it is done
-            trial = copy.deepcopy(net)
-            if recipe.bayesian:
-                bayesianize_(trial, **recipe.method)
-            if recipe.bayesian and recipe.global_inducing is not None:
-                register_global_inducing_weights_(trial, **recipe.global_inducing)
-            if recipe.prune is not None:
-                prune_(trial, prune_options(recipe.prune, recipe.schedule.epochs).keep)
-            if recipe.laplace is not None:
-                LaplaceStage(recipe.laplace, data, likelihood).check(trial)
-
-
 def _first_process() -> bool:
     """Whether this is the only process, or the first of several."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
-
-
-def _built(recipe: Recipe, data: Data, outputs: int) -> nn.Module:
-    """The plain network or ensemble at its start."""
-    with own_randomness(torch.device("cpu")):
-        seed_everything(derived(recipe.seed, BUILD))
-        net = build_net(recipe.net, data.in_shape, outputs)
-        net = Ensemble(net, members=recipe.members) if recipe.members > 1 else net
-    if recipe.weights is not None:
-        load_(net, recipe.weights)
-        forget_temperature_(net)  # training follows, after which it would not fit
-    return net
-
-
-def _train_plain(
-    recipe: Recipe, net: nn.Module, data: Data, schedule: Any, folder: RunFolder | None, settings: dict[str, Any]
-) -> History:
-    """Maximum likelihood: together, or every member of an ensemble alone with its own seed."""
-    if not isinstance(net, Ensemble) or recipe.together:
-        return fit(net, data, schedule=schedule, seed=recipe.seed, out=folder, **settings)
-    histories = []
-    for i, member in enumerate(net.members):
-        own = settings | {"likelihood": copy.deepcopy(settings["likelihood"])}
-        seed, place = derived(recipe.seed, ALONE, i), _stage(folder, f"{MEMBER}{i}")
-        histories.append(fit(member, data, schedule=schedule, seed=seed, out=place, **own))
-    return replace(histories[-1], likelihood=_shared([one.likelihood for one in histories]))
-
-
-def check_teacher(recipe: Recipe, likelihood: Any) -> None:
-    """Raises, before anything is trained, unless outputs under `likelihood` can be taught as the recipe says."""
-    if recipe.teacher is not None:
-        Teacher(nn.Identity(), **recipe.teacher).check(nn.Identity(), likelihood)
 
 
 def _teaching(recipe: Recipe, net: nn.Module, noise: Any) -> dict[str, Any]:
@@ -161,18 +105,15 @@ def _teaching(recipe: Recipe, net: nn.Module, noise: Any) -> dict[str, Any]:
     return options | {"teacher": copy.deepcopy(net), "teacher_likelihood": noise}
 
 
-def _shared(noises: list[Any]) -> Any:
-    """One likelihood for all members, where they have learned a noise each."""
-    first = noises[0]
-    return first.pooled(noises) if isinstance(first, likelihoods.Likelihood) else first
-
-
-def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
+def _convert(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -> None:
+    method = recipe.method
+    if recipe.spread is not None:
+        method = within_noise(method, net, data, likelihood, recipe.spread, derived(recipe.seed, SPREAD))
     with own_randomness(torch.device("cpu")):
         seed_everything(derived(recipe.seed, REFRESH))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EnergyWarning)  # training follows, and mends it
-            bayesianize_(net, **recipe.method)
+            bayesianize_(net, **method)
         if recipe.global_inducing is not None:
             register_global_inducing_weights_(net, **recipe.global_inducing)
         if recipe.pretrain is not None or recipe.weights is not None:
@@ -202,13 +143,13 @@ def _choose(
 ) -> tuple[History, dict[str, float] | None]:
     """The main training; with several KL weights each from the same start, and validation NLL chooses."""
     if not recipe.kl_weights:
-        history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=_stage(folder, TRAIN), **settings)
+        history = fit(net, data, schedule=recipe.schedule, seed=recipe.seed, out=stage_of(folder, TRAIN), **settings)
         return history, None
     found: dict[str, tuple[float, History, dict[str, Tensor]]] = {}
     for weight in recipe.kl_weights:
         trained, own = copy.deepcopy(net), copy.deepcopy(settings)
         schedule = recipe.but(schedule={"kl_weight": weight}).schedule
-        place = _stage(folder, f"{KL}{weight!r}")
+        place = stage_of(folder, f"{KL}{weight!r}")
         try:
             history = fit(trained, data, schedule=schedule, seed=recipe.seed, out=place, **own)
         except DivergenceError as error:
@@ -226,7 +167,3 @@ def _choose(
 
 def _best(candidates: dict[str, float]) -> float:
     return float(min(candidates, key=lambda weight: candidates[weight]))
-
-
-def _stage(folder: RunFolder | None, name: str) -> RunFolder | None:
-    return None if folder is None else folder.stage(name)

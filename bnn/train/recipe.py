@@ -55,8 +55,14 @@ class Recipe:
         teacher: {"weight": w, "temperature": T}, either of which may be left out: the plain network of `pretrain` or
             `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
-        likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        likelihood: as for `bnn.ELBO`, by name; None: by the kind of target. "auto": of real targets, "gaussian" or
+            "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
+            trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
+            inputs; else it is the usual one.
         class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
+        spread: the largest sd of the mean over draws at the start, relative to the noise of real targets that the plain
+            network has: where it would be larger, max_lamda, init_lamda and max_sd_u, as far as `method` writes them
+            out, are lowered. None: they stay as they are.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
@@ -107,7 +113,12 @@ class Recipe:
         f"Global inducing weights, as {_GLOBAL}.", default=None, panel=NETWORK, example=_GLOBAL
     )
     likelihood: str | None = described(
-        "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
+        "categorical; gaussian, heteroscedastic or auto for real targets. [auto: what validation data like better]",
+        default=None,
+        panel=NETWORK,
+    )
+    spread: float | None = described(
+        "Largest spread of draws at the start, relative to the noise of real targets.", default=None, panel=MORE
     )
     class_weights: dict[str, float] | str | tuple[float, ...] | None = described(
         f"How much each class counts: {BALANCED} (rare ones more), or {_WEIGHTS}.",
@@ -141,6 +152,7 @@ class Recipe:
             raise ValueError(f"net must have a name, as {_EXAMPLES['net']}; got {self.net}")
         self._check_method()
         check_size("members", self.members)
+        check_positive("spread", self.spread, none=True)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
         check_stored(self.laplace)

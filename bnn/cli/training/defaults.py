@@ -1,9 +1,4 @@
-"""Default values of a run, so that a table of some hundred rows or a folder of images simply works.
-
-A Bayesian network is trained plain first, which is cheap, then converted and trained on. On the tables of scikit-learn,
-the digits and made pictures that was as good as training it from scratch or better, in half the time, and its NLL was
-that of the plain network or better for classes (digits 0.10 instead of 0.16), about the same for real targets.
-"""
+"""Default network and method of a run, so that a table of some hundred rows or a folder of images simply works."""
 
 from __future__ import annotations
 
@@ -11,38 +6,10 @@ from typing import Any
 
 from torch import nn
 
-from bnn._conversion.methods import FEW, Method, layer_shape
-from bnn.data.batches import step_count
+from bnn._conversion.methods import Method, layer_shape
 from bnn.nn.base import layer_types
 
-STEPS, EPOCHS = 600, 12  # of plain training, or from scratch: at least so many of each
-AFTER = 2  # what comes after plain training takes this part of its epochs
-BATCH = (32, 100)  # up to FEW inputs, and for more: small batches, since each epoch costs time of its own
-PLAIN_LR = (5e-3, 1e-3)
-PATIENCE = 5  # plain networks overfit: they keep their best epoch, and stop after a fifth of all without a better one
 TINY = 16  # pixels a side; below, a pooling after every convolution would leave hardly any
-
-
-def plain_schedule(inputs: int, validated: bool, epochs: int | None = None) -> dict[str, Any]:
-    """Maximum likelihood on so many inputs."""
-    many = inputs > FEW
-    if epochs is None:
-        epochs = _epochs(inputs)
-    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": PLAIN_LR[many], "cosine": True}
-    return chosen | ({"patience": max(PATIENCE, epochs // PATIENCE)} if validated else {})
-
-
-def schedule(inputs: int, method: Method, trained: bool) -> dict[str, Any]:
-    """The training of a Bayesian method on so many inputs, of a network that is `trained` already or not."""
-    many = inputs > FEW
-    epochs = -(-_epochs(inputs) // AFTER) if trained else _epochs(inputs)
-    lr = method.rate(inputs, trained)
-    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": lr, "cosine": True}
-    return chosen | {"samples": method.members, "kl_weight": method.kl_weight}
-
-
-def _epochs(inputs: int) -> int:
-    return max(EPOCHS, -(-STEPS // step_count(inputs, BATCH[inputs > FEW])))
 
 
 def network(in_shape: tuple[int, ...]) -> str:

@@ -36,11 +36,14 @@ from bnn.evaluation.network import size_of
 from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.likelihoods.registry import AUTO, CHOICE
 from bnn.prune import prune_
+from bnn.train import defaults as schedules
 from bnn.train.build import build_data, build_net
 from bnn.train.class_weights import for_data
-from bnn.train.execute import check_teacher, why_not_calibrated
+from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import LaplaceStage
+from bnn.train.plain_stage import candidates, check_teacher
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.prune_options import prune_options
@@ -69,6 +72,8 @@ def describe(flags: Flags) -> Described:
     data = _loaded(values["data"], flags.download)
     _check_likelihood(flags.likelihood, data)
     values = applied(values | {"net": _net(flags, base, data, chosen)}, _of(settings, "net"))
+    if not base and data.task in CHOICE:
+        values["likelihood"] = AUTO if flags.likelihood is None else flags.likelihood
     if chosen is not None:
         values |= _parts(chosen, values, flags, data, alone=not base)
     values.setdefault("method", {"inference": PLAIN})
@@ -146,7 +151,8 @@ def _loaded(description: dict[str, Any], download: bool | None) -> Data:
 
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
-        one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
+        chosen = [AUTO] if data.task in CHOICE else []
+        one_of(f"likelihood for {data.task}", likelihood, [*likelihoods.names(data.task), *chosen])
 
 
 def _check_calibration(flags: Flags, recipe: Recipe, data: Data) -> None:
@@ -174,7 +180,7 @@ def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) 
 def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
     """What a method says about a recipe; its schedule too, where no file or preset has one."""
     members = method.networks if flags.members is None or method.members > 1 else flags.members
-    outputs = data.out_features * likelihoods.for_task(flags.likelihood, data.task).outputs_per_target
+    outputs = _most_outputs(values.get("likelihood") if flags.likelihood is None else flags.likelihood, data)
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
@@ -186,24 +192,37 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
         if "sampling" not in option_names(method.family):
             schedule.pop("sampling", None)  # of the method that this one replaces
         return parts | {"schedule": schedule, "kl_weights": []}
-    return parts | _schedules(method, flags, len(data.train), data.validation is not None)
+    return parts | _schedules(method, flags, data)
 
 
-def _schedules(method: Method, flags: Flags, inputs: int, validated: bool) -> dict[str, Any]:
+def _most_outputs(likelihood: str | None, data: Data) -> int:
+    """Outputs of the network; where validation data choose the likelihood, of the larger one."""
+    names = CHOICE.get(data.task, (None,)) if likelihood == AUTO else (likelihood,)
+    return data.out_features * max(likelihoods.for_task(name, data.task).outputs_per_target for name in names)
+
+
+def _schedules(method: Method, flags: Flags, data: Data) -> dict[str, Any]:
     """How a method trains where only flags say anything: plain first, then as a Bayesian network.
 
     Not plain first where `--weights` are trained already, or where `--ml-epochs` or `--annealing-epochs` ask for the
     paper's way, which begins with maximum likelihood in the same training.
     """
+    inputs, validated, real = len(data.train), data.validation is not None, data.task in CHOICE
     if method.family == PLAIN:
-        return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs)}
+        return {"schedule": schedules.plain_schedule(inputs, validated, flags.epochs, real)}
     first = flags.pretrain
     if first is None and (flags.weights is not None or flags.given("warmup", "anneal")):
         first = 0
-    parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, first != 0 or flags.weights is not None)}
+    trained = first != 0 or flags.weights is not None
+    parts: dict[str, Any] = {"schedule": schedules.schedule(inputs, method, trained, validated, real)}
     if first is None and flags.epochs is not None:
-        first = defaults.AFTER * flags.epochs
-    return parts | ({} if first == 0 else {"pretrain": defaults.plain_schedule(inputs, validated, first)})
+        first = schedules.AFTER * flags.epochs
+    if first == 0:
+        return parts
+    return parts | {
+        "pretrain": schedules.plain_schedule(inputs, validated, first, real),
+        "spread": schedules.SPREAD if real else None,
+    }
 
 
 # ---- the rehearsal ---------------------------------------------------------------------------------------------------
@@ -218,7 +237,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = for_data(recipe.likelihood, data, recipe.class_weights)
+    likelihood = for_data(candidates(recipe, data)[-1], data, recipe.class_weights)
     outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done

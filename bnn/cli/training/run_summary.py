@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import textwrap
 from typing import Any
@@ -12,6 +13,7 @@ from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.promise import Promise
 from bnn.evaluation.scores import Resampling
+from bnn.likelihoods import about
 from bnn.metrics import written
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
@@ -44,6 +46,7 @@ def summary(run: Run, data: Data, promise: Promise | None = None) -> dict[str, A
         "ratio": size.ratio,
         "target": run.recipe.data.get("target") if data.task == "regression" else None,
         **_scores(run, data),
+        **_noise(run, data),
         "promise": None if promise is None else promise.to_dict(),
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
@@ -65,6 +68,10 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"trained     {_counted(found['epochs'])}{kept}, {_time(found['seconds'])}",
         f"parameters  {found['parameters']:,} ({ratio})",
     ]
+    if found["likelihoods"] is not None:
+        text.append(f"noise       {_chosen(found['likelihood'], found['likelihoods'])}")
+    if found["plain"] is not None and found["plain"]["worse"]:
+        text.append(f"worse       {_worse(found['plain'])}")
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
     if found["pruned"] is not None:
@@ -92,6 +99,36 @@ def lines(found: dict[str, Any]) -> list[str]:
             found["promise"]["sentence"], WIDTH, initial_indent=f"{what:<12}", subsequent_indent=INDENT
         )
     return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _noise(run: Run, data: Data) -> dict[str, Any]:
+    """Which likelihood, how it was chosen, what its noise is, and whether the plain network was better.
+
+    NLLs are per input, in the target's own units.
+    """
+    assert run.history is not None
+    shift = 0.0 if data.target is None else sum(math.log(sd) for sd in data.target.sd)
+    nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
+    plain = run.plain and {"plain": run.plain.plain + shift, "run": run.plain.run + shift, "worse": run.plain.worse}
+    noise = run.history.noise and {name: run.history.noise[name] for name in ("data", "inputs")}
+    return {"likelihood": about(run.likelihood).name, "likelihoods": nlls, "settled": noise, "plain": plain}
+
+
+def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
+    """The likelihood that validation data chose, and how much worse the others are.
+
+    >>> _chosen("heteroscedastic", {"gaussian": 12.613, "heteroscedastic": 12.5})
+    'heteroscedastic, by validation NLL: 12.5 instead of 12.613 (gaussian)'
+    """
+    others = ", ".join(f"{nll:.5g} ({name})" for name, nll in nlls.items() if name != likelihood)
+    return f"{likelihood}, by validation NLL: {nlls[likelihood]:.5g} instead of {others}"
+
+
+def _worse(found: dict[str, Any]) -> str:
+    return (
+        f"than the plain network by validation NLL, {found['run']:.5g} instead of {found['plain']:.5g}: more --epochs "
+        "or --rows, or --kl-weight 0.1, may help; --method deterministic keeps the plain one"
+    )
 
 
 def _pruned(run: Run) -> dict[str, Any] | None:
