@@ -85,7 +85,10 @@ def _verdicts(found: Evaluation) -> dict[str, Any]:
     """What is said about the numbers, for JSON."""
     best = found.ood_choice
     which = None if best is None else {"score": best.score, "why": best.why}
-    return {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining}
+    promise = found.promise
+    kept, said = (None, None) if promise is None else (promise.kept, promise.sentence)
+    about = {"verdict": found.verdict, "ood_choice": which, "abstaining": found.abstaining}
+    return about | {"promise_kept": kept, "promise_sentence": said}
 
 
 def _print_selective(found: Evaluation) -> None:
@@ -109,5 +112,7 @@ def _print_selective(found: Evaluation) -> None:
 
 def _at(share: float, coverage: Sequence[float], values: Sequence[float], real: bool) -> str:
     """The value at the first place that answers so many."""
+    from bnn.metrics import written
+
     place = next((i for i, one in enumerate(coverage) if one >= share - 1e-9), len(values) - 1)
-    return f"{values[place]:.4g}" if real else f"{values[place]:.1%}"
+    return written.real(values[place]) if real else written.percent(values[place])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from bnn.evaluation import Evaluation, evaluate
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.network import prediction_time
 from bnn.evaluation.predictor import Predictor
-from bnn.report import Entry, comparison, gain, grouped
+from bnn.report import Entry, comparison, gain, grouped, read_entry
+from bnn.report.comparison import is_plain
 from bnn.train.build import build_net
-from bnn.train.runs.folder import EVALUATION
+from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN, RunFolder
+from bnn.train.runs.opening import open_run
 from bnn.train.runs.run import Run
 
 WIDTH = 100  # of a paragraph on a terminal
@@ -68,10 +71,58 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
         batch_size=wanted.batch_size,
         progress=wanted.progress,
     )
+    found = replace(found, target=target_of(run))
+    if run.guarantee is not None and data.test is not None:
+        promise = None if found.promise is None else found.promise.advised(guarantee=True)
+        measured = run.guarantee.measured(run.network, run.likelihood, data, data.test)
+        found = replace(found, guarantee=measured, promise=promise)
     if wanted.timed:
         found = replace(found, time=_time(run, data, wanted))
     found.save(run.folder.file(EVALUATION))
     return found
+
+
+def with_plain(entries: Sequence[Entry], runs: Sequence[Run], wanted: Wanted) -> list[Entry]:
+    """The runs, and before those on data of which there is no plain network the one that the first of them began with.
+
+    It is evaluated on the test data; its evaluation is kept in the folder of that stage.
+    """
+    found: list[Entry] = []
+    for group in grouped(entries):
+        run = next((one for one in runs for entry in group if _is(one, entry) and _plain_stage(one) is not None), None)
+        if run is not None and not any(is_plain(entry.evaluation) for entry in group):
+            found.append(_plain_entry(run, wanted))
+        found += group
+    return found
+
+
+def _is(run: Run, entry: Entry) -> bool:
+    return run.evaluation == entry.evaluation
+
+
+def _plain_stage(run: Run) -> RunFolder | None:
+    """The stage of the plain network that was trained first; where a likelihood was chosen, the one with it."""
+    if run.folder is None or run.recipe is None:
+        return None
+    places = [run.folder.stage(PRETRAIN), run.folder.stage(f"{PRETRAIN}/{run.recipe.likelihood}")]
+    return next((place for place in places if place.has(RUN)), None)
+
+
+def _plain_entry(run: Run, wanted: Wanted) -> Entry:
+    place = _plain_stage(run)
+    assert place is not None
+    assert run.recipe is not None
+    assert run.folder is not None
+    stage = open_run(place, net=build_net(run.recipe.net, run.in_shape, run.out_features))
+    if stage.evaluation is None:
+        evaluate_run(replace(stage, recipe=run.recipe), wanted)
+    name = f"plain network of {os.path.basename(os.path.realpath(run.folder))}"
+    return replace(read_entry(place, name), training={})
+
+
+def target_of(run: Run) -> str | None:
+    """What the real targets of a run are called, where they have names."""
+    return ", ".join(run.targets) or None if run.task == "regression" else None
 
 
 def run_data(run: Run, moved: str | None = None) -> Data:

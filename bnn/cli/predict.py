@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,8 +102,10 @@ def _print(answers: Answers) -> None:
     if not sys.stdout.isatty():
         print(as_csv(answers), end="")
         return
-    form = ".4f" if answers.about["task"] == "classification" else ".5g"
-    rows = [[format(cell, form) if isinstance(cell, float) else cell for cell in row] for row in answers.rows(SHOWN)]
+    from bnn.metrics import written
+
+    text = partial(written.decimals, places=4) if answers.about["task"] == "classification" else written.real
+    rows = [[text(cell) if isinstance(cell, float) else cell for cell in row] for row in answers.rows(SHOWN)]
     left = next(i for i, name in enumerate(answers.columns) if name not in answers.text)
     print_table(list(answers.columns), rows, left=left)
     if len(answers) > SHOWN:
@@ -113,7 +116,9 @@ def _summary(answers: Answers, file: str | None) -> str:
     text = f"{len(answers)} input{'s' if len(answers) != 1 else ''}"
     rule = answers.rule
     if rule is not None:
-        limits = " and ".join(f"{one:.6g}" for one in rule.thresholds)
+        from bnn.metrics import written
+
+        limits = " and ".join(written.real(one) for one in rule.thresholds)
         text += f", {answers.abstained} abstained ({rule.by} uncertainty above {limits})"
     return text if file is None else f"{text}: written to {file}"
 

@@ -26,7 +26,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Writes one self-contained HTML page that compares runs; those not evaluated yet are, on their test data."""
-    from bnn.cli.evaluated_runs import Wanted, evaluate_run, print_comparisons
+    from bnn.cli.evaluated_runs import Wanted, evaluate_run, print_comparisons, with_plain
     from bnn.report import comparison, grouped, read_entry, save_pictures, write
     from bnn.train.runs.opening import open_run
 
@@ -45,7 +45,7 @@ def report(
             evaluate_run(run, Wanted(progress=False if quiet else None))
     if not quiet:
         say(f"writing {out}{'' if plots is None else f' and the pictures in {plots}'}")
-    entries = [read_entry(run) for run in runs]
+    entries = with_plain([read_entry(run) for run in runs], opened, Wanted(progress=False if quiet else None))
     options = {} if title is None else {"title": title}
     write(entries, out, **options)
     files = [] if plots is None else save_pictures(entries, plots, formats=tuple(wanted_formats))

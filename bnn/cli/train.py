@@ -54,7 +54,7 @@ def train(
     trained = run_recipe(run.recipe, folder, data=run.data, progress=False if quiet or done else shown, **place)
     if run.data.validation is not None:
         trained.write_validation(run.data)
-    found = summary(trained, run.data)
+    found = summary(trained, run.data, trained.write_promise(run.data))
     if as_json:
         print_json(found)
     else:
@@ -66,10 +66,7 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     data, recipe = run.data, run.recipe
     parts = {"training": data.train, "validation": data.validation, "test": data.test, "guarantee": data.guarantee}
     counts = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
-    say(f"data: {data.name}, {data.task}, {counts} inputs")
-    if data.task == "regression" and data.targets:
-        log = ", on a log scale" if data.target is not None and data.target.log else ""
-        say(f"{'target' if len(data.targets) == 1 else 'targets'}: {', '.join(_targets(data))}{log}")
+    say(f"data: {data.name}, {data.task}{_targets(data)}, {counts} inputs")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
     plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "
@@ -78,12 +75,16 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     say(f"run: {folder}, {state}")
 
 
-def _targets(data: Data) -> list[str]:
-    """The names of real targets, and in how many training inputs each is missing."""
+def _targets(data: Data) -> str:
+    """What real targets are called, in how many training inputs each is missing, and their scale, for one line."""
+    if data.task == "classification" or not data.targets:
+        return ""
     y = data.train.y
     assert y is not None
     missing = y.reshape(len(y), -1).isnan().sum(0).tolist()
-    return [f"{name} (missing in {n:,})" if n else name for name, n in zip(data.targets, missing, strict=True)]
+    names = [f"{name} (missing in {n:,})" if n else name for name, n in zip(data.targets, missing, strict=True)]
+    log = " on a log scale" if data.target is not None and data.target.log else ""
+    return f" of {' and '.join(names)}{log}"
 
 
 def device_settings(device: str | None) -> dict[str, Any]:

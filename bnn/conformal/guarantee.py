@@ -15,7 +15,7 @@ from bnn._common.checks import check_choice, whole
 from bnn._common.records import stored_fields, stored_number
 from bnn._common.text import nearest
 from bnn.conformal.class_scores import Aps, ClassScore, Lac, Raps, class_probabilities
-from bnn.conformal.ranks import thresholds
+from bnn.conformal.ranks import rank, thresholds
 from bnn.conformal.real_scores import Normalized, Quantile, Reals, RealScore
 from bnn.metrics.checks import Floats
 
@@ -111,6 +111,25 @@ class Guarantee:
         names = [f"class {c}" for c in range(len(self.scores))] if self.by_class else [""]
         limits = np.array(thresholds(self.scores, level, names))
         return np.asarray(self.score.of(probs, self.score.uniforms(len(probs), generator)) <= limits)
+
+    def statement(self, level: float = 0.9) -> str:
+        """What is guaranteed at this level, and what it is worth with so many rows, in a sentence.
+
+        Coverage of new rows given the n at hand is Beta(k, n + 1 - k), k = ceil((n + 1) level), without ties.
+        """
+        n = self.rows
+        thresholds(self.scores, level, ["" for _ in self.scores])  # or says how many rows it takes
+        k = rank(n, level)
+        spread = math.sqrt(k * (n + 1 - k) / (n + 2)) / (n + 1)
+        what = "interval" if isinstance(self.score, RealScore) else "set of classes"
+        each = (
+            ", within every class" if self.by_class else ", for each target by itself" if len(self.scores) > 1 else ""
+        )
+        return (
+            f"with {n:,} inputs set aside, a new one from the same source is in its {100 * level:g} % {what} with a "
+            f"probability of at least {100 * level:g} %{each}, on average over such sets of {n:,}; with these coverage "
+            f"varies about it by {100 * spread:.1f} points (one sd)"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `from_dict` reads it back, with the same intervals and sets at every level."""

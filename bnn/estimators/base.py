@@ -17,7 +17,9 @@ from bnn._common.seeds import derived, own_randomness
 from bnn._conversion.energy import EnergyWarning
 from bnn._conversion.methods import PLAIN, Method, get
 from bnn._engine.fold import Drawn
+from bnn.conformal import Guarantee
 from bnn.data.dataset import Data
+from bnn.data.split import ASIDE, inputs_aside
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
@@ -49,6 +51,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
     n_iter_: int
     seed_: int
     history_: list[dict[str, Any]]
+    guarantee_: Guarantee | None = None  # also of what older versions have pickled
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        guarantee: float | int | None = None,
         device: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -83,6 +87,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         self.scale = scale
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.guarantee = guarantee
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -119,6 +124,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             "seed_": self.seed_,
             "history_": self.history_,
             "x_scale_": self.x_scale_.to_dict(),
+            "guarantee_": None if self.guarantee_ is None else self.guarantee_.to_dict(),
         }
 
     def _restore(self, notes: dict[str, Any]) -> None:
@@ -127,6 +133,30 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         if notes["feature_names_in_"] is not None:
             self.feature_names_in_ = np.array(notes["feature_names_in_"], dtype=object)
         self.x_scale_ = Scaling.from_dict(notes["x_scale_"])
+        stored = notes.get("guarantee_")
+        self.guarantee_ = None if stored is None else Guarantee.from_dict(stored)
+
+    # -- a guarantee ---------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, X: Any, y: Any) -> tuple[Any, Any, tuple[Any, Any] | None]:
+        """Rows to learn from, and a random sample for the guarantee, which nothing of `fit` sees; None without one."""
+        count = inputs_aside(self.guarantee, len(X), "X, y")
+        if not count:
+            return X, y, None
+        seed = derived(int(_utils.check_random_state(copy.deepcopy(self.random_state)).randint(2**31 - 1)), ASIDE)
+        order = np.random.default_rng(seed).permutation(len(X))
+        aside, others = np.sort(order[:count]), np.sort(order[count:])
+        return X[others], y[others], (X[aside], y[aside])
+
+    def _guaranteed(self) -> Guarantee:
+        """The guarantee; ValueError where no rows were set aside."""
+        _validation.check_is_fitted(self, "network_")
+        if self.guarantee_ is None:
+            raise ValueError(
+                "a guarantee needs rows that were set aside before training, and none were: fit again with "
+                f"{type(self).__name__}(guarantee=0.1), which takes 10 % of the rows, at least 50"
+            )
+        return self.guarantee_
 
     # -- training ------------------------------------------------------------------------------------------------------
 

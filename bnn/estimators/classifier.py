@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bnn import likelihoods
 from bnn._common.extras import need
+from bnn.conformal import calibrate
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats
@@ -66,13 +67,15 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         validation_fraction: the rows that say when to stop, where there are enough for it (30) and epochs are not
             given, or `patience` asks for it.
         patience: stop after so many epochs without a better validation NLL, and keep the best; None: train to the end.
+        guarantee: sets rows aside that nothing else in `fit` sees: a share, as 0.1 (at least 50), or their number; with
+            them `predict_set` gives sets of classes that hold the true one as often as they say. None: none.
         device: as for torch; None: the CPU.
         random_state: an int makes `fit` repeatable.
         verbose: show progress on a terminal.
 
     Attributes:
         classes_, n_features_in_, feature_names_in_ (from data frames), n_iter_ (epochs), network_, likelihood_,
-        history_ (a dict per epoch, as of `bnn.fit`).
+        history_ (a dict per epoch, as of `bnn.fit`), guarantee_ (a `bnn.conformal.Guarantee`, or None).
 
     >>> X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array(["no", "no", "yes", "yes"])
     >>> model = BayesianClassifier(hidden=(8,), epochs=50, random_state=0).fit(X, y)
@@ -99,6 +102,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        guarantee: float | int | None = None,
         device: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -117,6 +121,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
             scale=scale,
             validation_fraction=validation_fraction,
             patience=patience,
+            guarantee=guarantee,
             device=device,
             random_state=random_state,
             verbose=verbose,
@@ -132,11 +137,13 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
             raise ValueError(
                 f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs at least two classes"
             )
+        X, labels, aside = self._set_aside(X, labels)
         self.x_scale_ = self._learn_scaling(X)
         rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
         data = Data("X, y", "classification", part, classes=tuple(map(str, self.classes_)))
         self._train(data, {"": self._likelihood(labels)})
+        self.guarantee_ = None if aside is None else calibrate(self.predict_dist(aside[0]).probs, aside[1])
         return self
 
     def _likelihood(self, labels: NDArray[Any]) -> likelihoods.Categorical:
@@ -158,6 +165,15 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities (N, C), averaged over the draws, in the order of `classes_`."""
         return self.predict_dist(X).probs
+
+    def predict_set(self, X: Any, level: float = 0.9) -> NDArray[np.bool_]:
+        """Which classes are in the set of every row (N, C), in the order of `classes_`: it holds the true one with a
+        probability of at least `level`, as `bnn.conformal` says.
+
+        Raises:
+            ValueError: it was fitted without `guarantee`, or with too few rows for this level.
+        """
+        return self._guaranteed().sets(self.predict_dist(X).probs, level)
 
     def predict_dist(self, X: Any) -> ClassDistribution:
         """Probabilities with total, aleatoric and epistemic uncertainty."""

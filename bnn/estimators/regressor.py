@@ -11,6 +11,7 @@ import torch
 from bnn import likelihoods
 from bnn._common.checks import check_bool, check_choice
 from bnn._common.extras import need
+from bnn.conformal import Guarantee, calibrate
 from bnn.data.dataset import Data, Part
 from bnn.data.target_scale import above_zero
 from bnn.estimators.base import BayesianEstimator
@@ -56,6 +57,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         hidden, method, options, epochs, batch_size, lr, kl_weight, samples, members, validation_fraction, patience,
             device, random_state, verbose: as for `BayesianClassifier`.
         network: likewise, (N, features) -> (N, targets); with "varying" noise (N, 2 targets).
+        guarantee: as for `BayesianClassifier`; `predict_interval` gives intervals that hold as often as they say.
         scale: scale every feature and every target to mean 0 and sd 1, as learned in `fit`. Predictions are in the
             target's own units either way.
         positive: all targets are above 0, and trained on as their logarithm: no mean or interval is below 0.
@@ -93,6 +95,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         scale: bool = True,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        guarantee: float | int | None = None,
         device: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -112,6 +115,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
             scale=scale,
             validation_fraction=validation_fraction,
             patience=patience,
+            guarantee=guarantee,
             device=device,
             random_state=random_state,
             verbose=verbose,
@@ -130,19 +134,36 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         check_choice("noise", self.noise, [AUTO, *NOISE])
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
+        if self.positive:
+            above_zero(y.reshape(len(y), -1), lambda row: f"row {row}", lambda column: f"column {column}", "y")
+        X, y, aside = self._set_aside(X, y)
         self._one_target = y.ndim == 1
-        y = self._logs(y.reshape(len(y), -1)) if self.positive else y.reshape(len(y), -1)
+        y = np.log(y.reshape(len(y), -1)) if self.positive else y.reshape(len(y), -1)
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
         rows, targets = (torch.from_numpy(z).float() for z in (self.x_scale_.scaled(X), self.y_scale_.scaled(y)))
         data = Data("X, y", "regression", Part(rows, targets))
         kinds = list(NOISE) if self.noise == AUTO and self.network is None else [self._asked()]
         self.noise_ = self._train(data, {kind: self._kind(kind) for kind in kinds})
+        self.guarantee_ = None if aside is None else self._calibrated(*aside)
         return self
 
     def predict(self, X: Any) -> Floats:
         """The predictive mean (N,), or (N, D)."""
         means, sds = self._components(X)
         return self._shaped(lognormal_moments(means, sds).mean if self.positive else means.mean(0))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Lower and upper ends, as `predict` is shaped, of intervals mean -+ q sd that hold a new target with a
+        probability of at least `level`, as `bnn.conformal` says; of several targets each by itself.
+
+        Those of `predict_dist` need no rows set aside, and hold as often as the model is right.
+
+        Raises:
+            ValueError: it was fitted without `guarantee`, or with too few rows for this level.
+        """
+        guarantee = self._guaranteed()
+        lower, upper = guarantee.intervals(self._components(X), level)
+        return self._shaped(lower), self._shaped(upper)
 
     def predict_dist(self, X: Any, level: float = 0.9) -> TargetDistribution:
         """The predictive distribution: mean, sds, and the interval that holds a new target with probability `level`."""
@@ -171,9 +192,8 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         means, noise = (part.detach().cpu().numpy() for part in found)
         return self.y_scale_.own_units(means), noise * self.y_scale_.sd
 
-    def _logs(self, y: Floats) -> Floats:
-        above_zero(y, lambda row: f"row {row}", lambda column: f"column {column}", "y")
-        return np.asarray(np.log(y))
+    def _calibrated(self, X: Any, y: Floats) -> Guarantee:
+        return calibrate(self._components(X), y, scale="log" if self.positive else "linear")
 
     def _shaped(self, values: Floats) -> Floats:
         """As y was: (N,) for one column of targets given as such."""

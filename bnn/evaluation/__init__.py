@@ -8,9 +8,11 @@ from bnn.evaluation.pieces import (
     Classes,
     ClassResult,
     Corrupted,
+    Coverage,
     Detection,
     Example,
     Examples,
+    Guaranteed,
     Histogram,
     LayerPosterior,
     Mistake,
@@ -26,6 +28,7 @@ from bnn.evaluation.pieces import (
     Time,
     Uncertainty,
 )
+from bnn.evaluation.promise import Promise
 from bnn.evaluation.result import Evaluation
 
 __all__ = [
@@ -35,15 +38,18 @@ __all__ = [
     "ClassResult",
     "Classes",
     "Corrupted",
+    "Coverage",
     "Detection",
     "Evaluation",
     "Example",
     "Examples",
+    "Guaranteed",
     "Histogram",
     "LayerPosterior",
     "Mistake",
     "Points",
     "Posterior",
+    "Promise",
     "Reliability",
     "RiskCoverage",
     "Scale",

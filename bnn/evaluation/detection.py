@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bnn.evaluation.pieces import OOD, Detection, RiskCoverage, Uncertainty
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import Metric, metrics
 
@@ -182,7 +183,7 @@ def _of_draws(
 
 def disagreement(task: str, one: Uncertainty) -> float:
     """The epistemic uncertainty in nats; of real targets its share of the variance."""
-    return one.epistemic if task == "classification" or one.total <= 0 else one.epistemic / one.total
+    return one.epistemic if task == "classification" or one.total <= 0 else (one.epistemic / one.total) ** 2
 
 
 def _tied(means: Mapping[str, Interval], average: Detection) -> list[str]:
@@ -246,7 +247,11 @@ def abstaining(task: str, found: Mapping[str, RiskCoverage]) -> str | None:
     other = next(kind for kind in found if kind != best)
     gap = found[other].behind
     what = "mean RMSE" if task == "regression" else "mean error rate"
-    values = f"{what} over all shares {found[best].area.value:.3g} against {found[other].area.value:.3g} by {other}"
+
+    def area(kind: str) -> str:
+        return written.real(found[kind].area.value)
+
+    values = f"{what} over all shares {area(best)} against {area(other)} by {other}"
     if gap is None or gap.low <= 0:
         return f"on test inputs abstaining by {best} is not clearly better: {values}; use total, the default"
     return f"on test inputs abstain by {best}: {values}"

@@ -13,15 +13,18 @@ from bnn._common.progress import Advance, progress_of
 from bnn._engine.fold import Drawn
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import temperature_of
+from bnn.conformal import Guarantee
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
 from bnn.evaluation.classes import classes_of
+from bnn.evaluation.coverage import guaranteed, own_coverage
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
-from bnn.evaluation.pieces import OOD, Corrupted, Detection
+from bnn.evaluation.pieces import OOD, Corrupted, Detection, Guaranteed
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
+from bnn.evaluation.promise import promise_of
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.lognormal import LARGEST
@@ -37,6 +40,7 @@ def evaluate(
     samples: int | str | None = None,
     likelihood: Any = None,
     validation: Any = None,
+    guarantee: Guarantee | None = None,
     batch_size: int = 500,
     seed: int = 0,
     resamples: int = 1000,
@@ -63,6 +67,8 @@ def evaluate(
         likelihood: as for `bnn.predict`; None is "categorical" for classes. For real targets pass the one that was
             trained, `history.likelihood`, or "heteroscedastic".
         validation: what the temperature is learned on; None: the validation part of a `Data`, if it has one.
+        guarantee: of this network (`bnn.conformal`, `history.guarantee`), made of as many draws of this seed: coverage
+            and size of intervals, or sets of classes, before and after.
         batch_size: inputs that run at a time.
         seed: of the draws, the corruptions and the resamples.
         resamples: of the intervals (see `bnn.metrics.bootstrap`).
@@ -86,7 +92,7 @@ def evaluate(
     number = samples if isinstance(samples, str) else drawn(net, samples)
     predictor = Predictor(net, likelihood_of(likelihood, task), number, batch_size, seed, target)
     with progress_of(progress, task.inputs) as advance:
-        return _Evaluator(task, predictor, resampling, advance).result()
+        return _Evaluator(task, predictor, resampling, advance, guarantee).result()
 
 
 def drawn(net: nn.Module, samples: int | None) -> int | None:
@@ -99,8 +105,16 @@ def drawn(net: nn.Module, samples: int | None) -> int | None:
 class _Evaluator:
     """One evaluation: the test part first, which settles the task, then everything else."""
 
-    def __init__(self, task: Task, predictor: Predictor, resampling: scores.Resampling, advance: Advance) -> None:
+    def __init__(
+        self,
+        task: Task,
+        predictor: Predictor,
+        resampling: scores.Resampling,
+        advance: Advance,
+        guarantee: Guarantee | None = None,
+    ) -> None:
         self.task, self.predictor, self.resampling, self.advance = task, predictor, resampling, advance
+        self.guarantee = guarantee
 
     def result(self) -> Evaluation:
         """All of it."""
@@ -134,7 +148,7 @@ class _Evaluator:
             posterior=posterior_of(self.predictor.network),
             size=size_of(self.predictor.network),
             notes=tuple(_notes(inside, real, temperature, ood)),
-            examples=examples(inside, task.part, targets, task.classes),
+            examples=examples(inside, task.part, targets, task.classes, task.preparation),
             points=points(inside, targets) if real else None,
             network_temperature=temperature_of(self.predictor.network),
             detection=detection,
@@ -142,8 +156,16 @@ class _Evaluator:
             targets=task.targets,
             by_target=scores.by_target(self.resampling, inside, targets, task.targets) if real else {},
             scale=inside.scale,
+            coverage=own_coverage(inside, targets) if real else (),
+            promise=promise_of(inside, targets, guarantee=self.guarantee is not None),
+            guarantee=self._guaranteed(inside, targets),
             classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
         )
+
+    def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
+        if self.guarantee is None:
+            return None
+        return guaranteed(self.guarantee, inside, targets, self.predictor.target)
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
         parts = self.task.ood

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,27 +15,35 @@ from torch import Tensor
 
 from bnn._common.extras import need
 from bnn.data.dataset import Part
+from bnn.data.tables.preparation import TablePreparation
 from bnn.evaluation.pieces import Example, Examples, Points
 from bnn.evaluation.predictor import Array, Outputs
+from bnn.metrics import written
 
 MOST = 12  # examples of each kind
 SIDE = 96  # pixels: larger pictures are shrunk
 POINTS = 500
 
 
-def examples(outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...]) -> Examples:
+def examples(
+    outputs: Outputs, part: Part, targets: Array | None, classes: tuple[str, ...], preparation: Any = None
+) -> Examples:
     """The inputs of the smallest and of the largest total uncertainty; ties in the order of the part.
 
     Args:
         targets: labels (N,), or numbers in their own units (N, ...); None out of distribution.
         classes: names; empty where they have none.
+        preparation: what read the inputs; of a table, the cells of every example are kept.
     """
     score = outputs.scores["entropy" if "entropy" in outputs.scores else "total"]
     order = np.argsort(score, kind="stable")
     most = min(MOST, max(1, len(order) // 2))
 
     def chosen(rows: Array) -> tuple[Example, ...]:
-        return tuple(_example(int(row), outputs, part, targets, classes) for row in rows)
+        found = (_example(int(row), outputs, part, targets, classes) for row in rows)
+        if not isinstance(preparation, TablePreparation):
+            return tuple(found)
+        return tuple(replace(one, values=_cells(preparation, part.x[one.index])) for one in found)
 
     return Examples(chosen(order[:most]), chosen(order[::-1][:most]))
 
@@ -42,6 +53,8 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     total, aleatoric, epistemic = (
         float(np.mean(values[row])) for values in (outputs.total, outputs.aleatoric, outputs.epistemic)
     )
+    if "max_prob" not in outputs.scores:
+        total, aleatoric, epistemic = map(math.sqrt, (total, aleatoric, epistemic))
     mean = outputs.mean[row]
     if "max_prob" in outputs.scores:
         best = int(mean.argmax())
@@ -54,12 +67,17 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn)
 
 
+def _cells(preparation: TablePreparation, features: Tensor) -> dict[str, str]:
+    cells = preparation.cells(features)
+    return {name: cell if isinstance(cell, str) else written.real(cell) for name, cell in cells.items()}
+
+
 def _name(label: int, classes: tuple[str, ...]) -> str:
     return classes[label] if classes else str(label)
 
 
 def _numbers(values: Array) -> str:
-    return ", ".join("missing" if np.isnan(value) else f"{value:.4g}" for value in np.ravel(values))
+    return "; ".join("missing" if np.isnan(value) else written.real(float(value)) for value in np.ravel(values))
 
 
 def picture(stored: Tensor) -> str | None:

@@ -17,11 +17,14 @@ class TargetScores:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Means over inputs; for classes in nats, for real targets variances in the target's own units, squared."""
+    """Over inputs: for classes means, in nats; for real targets standard deviations in the target's own units.
+
+    Of the latter the root of the mean of squares, so that total^2 = aleatoric^2 + epistemic^2.
+    """
 
     total: float  # classes: the entropy of the mean prediction
     aleatoric: float  # classes: the mean entropy of the draws
-    epistemic: float  # classes: mutual information, how much the draws disagree; real targets: variance of their means
+    epistemic: float  # classes: mutual information, how much the draws disagree; real targets: the sd of their means
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Example:
         prediction: the predicted class, or number.
         probability: of the predicted class; None for real targets.
         total, aleatoric, epistemic: as in `Uncertainty`.
+        values: what was put in, by its column, where inputs are rows of a table.
         picture: a PNG in base64, of at most 96 pixels a side; None where inputs are no images.
     """
 
@@ -62,6 +66,7 @@ class Example:
     aleatoric: float
     epistemic: float
     picture: str | None = None
+    values: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,44 @@ class Points:
     target: tuple[float, ...]
     mean: tuple[float, ...]
     sd: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much intervals, or sets of classes, of one level hold.
+
+    Args:
+        level: the promise.
+        covered: the share of targets inside, with Wilson's 95 % interval.
+        size: mean width in the target's own units, or mean number of classes; NaN where it was not measured.
+        inputs: that were looked at.
+    """
+
+    level: float
+    covered: Interval
+    size: float
+    inputs: int
+
+
+@dataclass(frozen=True)
+class Guaranteed:
+    """What a guarantee (`bnn.conformal`) changes on inputs that neither training nor the guarantee has seen.
+
+    Args:
+        rows: that stand behind it.
+        method: its score.
+        on: which part was looked at.
+        before, after: the model's own intervals or sets, and those of the guarantee, at 50, 80 and 90 %; of the latter
+            those that there are enough rows for.
+        statement: what is guaranteed at the highest of these levels, in a sentence; "" where the rows are too few.
+    """
+
+    rows: int
+    method: str
+    on: str
+    before: tuple[Coverage, ...]
+    after: tuple[Coverage, ...]
+    statement: str
 
 
 @dataclass(frozen=True)

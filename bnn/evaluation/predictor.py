@@ -153,7 +153,9 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
         return of_logs(prediction, likelihood, target)
     mean, *variances = (part.double() for part in prediction)
     total, aleatoric, epistemic = (as_array(target.own_variance(part)) for part in variances)
-    per_input = [as_array(part.reshape(len(part), -1).mean(1)) for part in variances]  # scaled: outputs count alike
+    per_input = [
+        as_array(part.reshape(len(part), -1).mean(1).sqrt()) for part in variances
+    ]  # scaled: outputs count alike
     scores = {"total": per_input[0], "epistemic": per_input[2]}
     components = None
     gaussians = likelihoods.about(likelihood).components(prediction.samples)
@@ -183,7 +185,7 @@ def of_logs(prediction: likelihoods.RegressionPrediction, likelihood: Any, targe
         aleatoric, epistemic = aleatoric * share, aleatoric * (1 - share)
     variances = (aleatoric + epistemic, aleatoric, epistemic)
     usual = lognormal_moments(np.array([target.mean]), np.array([target.sd]))  # of the training part
-    per_input = [np.reshape(one / np.square(usual.aleatoric), (len(mean), -1)).mean(1) for one in variances]
+    per_input = [np.reshape(one / np.square(usual.aleatoric), (len(mean), -1)).mean(1) ** 0.5 for one in variances]
     return Outputs(
         own.mean,
         *variances,

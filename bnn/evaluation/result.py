@@ -12,12 +12,15 @@ from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
 from bnn.evaluation.classes import class_rows, said, shown_results
 from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
+from bnn.evaluation.older import with_sds
 from bnn.evaluation.pieces import (
     OOD,
     Classes,
     Corrupted,
+    Coverage,
     Detection,
     Examples,
+    Guaranteed,
     Points,
     Posterior,
     Reliability,
@@ -30,9 +33,12 @@ from bnn.evaluation.pieces import (
     Time,
     Uncertainty,
 )
+from bnn.evaluation.promise import Promise
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 
-FORMAT, FORMAT_VERSION = "bayesianize evaluation", 1
+FORMAT, FORMAT_VERSION = "bayesianize evaluation", 2
+VARIANCES = 1  # the version whose uncertainties of real targets are variances
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,10 @@ class Evaluation:
         by_target: of several real targets, how well each is predicted, by its name or its number, over the inputs where
             it is known; `metrics` are over all of them.
         scale: "log" where positive targets were predicted on a log scale; everything here is in their own units.
+        coverage: of the central intervals of real targets at 5, 10, ..., 95 %. Empty in older files.
+        promise: whether intervals, or class probabilities, keep their promise. None in older files.
+        guarantee: what a guarantee changes, where there is one.
+        target: what a real target is called.
         classes: each class, and which is taken for which; None of real targets, and in older files.
     """
 
@@ -95,6 +105,10 @@ class Evaluation:
     targets: tuple[str, ...] = ()
     by_target: dict[str, TargetScores] = field(default_factory=dict)
     scale: str = "linear"
+    coverage: tuple[Coverage, ...] = ()
+    promise: Promise | None = None
+    guarantee: Guaranteed | None = None
+    target: str | None = None
     classes: Classes | None = None
 
     @property
@@ -120,16 +134,18 @@ class Evaluation:
     def table(self) -> str:
         """A summary in plain text."""
         passes = "1 pass" if self.draws == 1 else f"{self.draws} draws"
-        unit = "nats" if self.task == "classification" else "variance, own units"
+        unit = "nats" if self.task == "classification" else "sd, own units"
         best = self.ood_choice
         blocks = [
             [
-                f"{self.data}: {self.task}, {self.inputs:,} inputs, {passes}",
+                f"{self.data}: {self.task}{of_target(self.target)}, {self.inputs:,} inputs, {passes}",
                 size_line(self.size),
                 *calibration_line(self.network_temperature),
             ],
-            metric_lines(self.metrics, self.temperature),
+            metric_lines(self.task, self.metrics, self.temperature),
+            *([] if self.promise is None else [[f"{promised_what(self.task)}: {self.promise}"]]),
             target_lines(self.by_target),
+            guarantee_lines(self.task, self.guarantee),
             class_lines(self.classes),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
@@ -151,10 +167,13 @@ class Evaluation:
         """What `to_dict` gave."""
         if not isinstance(stored, Mapping) or stored.get("format") != FORMAT:
             raise ValueError(f"this is no evaluation: expected a dict with 'format': {FORMAT!r}, got {stored!r:.60}")
-        if stored.get("format_version") != FORMAT_VERSION:
-            version = stored.get("format_version")
-            raise ValueError(f"this evaluation has format version {version!r}, this program reads {FORMAT_VERSION}")
+        version = stored.get("format_version")
+        if version not in (VARIANCES, FORMAT_VERSION) or isinstance(version, bool):
+            raise ValueError(
+                f"this evaluation has format version {version!r}, this program reads {VARIANCES} to {FORMAT_VERSION}"
+            )
         own = {name: value for name, value in stored.items() if name not in ("format", "format_version")}
+        own = with_sds(own) if version == VARIANCES else own
         result: Evaluation = decoded(cls, own, "evaluation")
         return result
 
@@ -234,9 +253,43 @@ def calibration_line(temperature: float) -> list[str]:
     return [] if temperature == 1 else [f"calibrated: logits are divided by T = {temperature:.4g}"]
 
 
-def metric_lines(metrics: Mapping[str, Interval], temperature: float | None) -> list[str]:
+def of_target(name: str | None) -> str:
+    """The target's name, within a line."""
+    return "" if name is None else f" of {name}"
+
+
+def promised_what(task: str) -> str:
+    """What promises something."""
+    return "intervals" if task == "regression" else "probabilities"
+
+
+def guarantee_lines(task: str, found: Guaranteed | None) -> list[str]:
+    """Coverage and size before and after, and what is guaranteed; nothing where there is no guarantee."""
+    if found is None:
+        return []
+    after = {one.level: one for one in found.after}
+    rows = [[written.percent(c.level, 0), *_held(c), *_held(after.get(c.level))] for c in found.before]
+    size = "width" if task == "regression" else "classes"
+    header = ["guarantee: level", "own: holds", size, "guaranteed: holds", size]
+    few = "" if found.statement else f"{found.rows:,} inputs set aside are too few for any of these levels"
+    return [*columns([header, *rows], ""), found.statement or few]
+
+
+def _held(found: Coverage | None) -> list[str]:
+    """Share and size as text."""
+    return ["-", "-"] if found is None else [written.percent(found.covered.value), written.real(found.size)]
+
+
+def metric_lines(task: str, metrics: Mapping[str, Interval], temperature: float | None) -> list[str]:
     """The metrics with their intervals."""
-    rows = [[name, f"{one.value:.4g}", f"[{one.low:.4g}, {one.high:.4g}]"] for name, one in metrics.items()]
+
+    def text(name: str, value: float) -> str:
+        return written.percent(value) if written.is_share(task, name) else written.real(value)
+
+    rows = [
+        [name, text(name, one.value), f"[{text(name, one.low)}, {text(name, one.high)}]"]
+        for name, one in metrics.items()
+    ]
     if temperature is not None:
         rows.append(["temperature", f"{temperature:.4g}", ""])
     return columns([["metric", "value", "95 % interval"], *rows])
@@ -270,7 +323,7 @@ def class_lines(found: Classes | None) -> list[str]:
 def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:
     """Mean uncertainties, in and out of distribution."""
     sets = {"in distribution": inside} | {name: one.uncertainty for name, one in ood.items()}
-    rows = [[name, *(f"{v:.3g}" for v in (u.total, u.aleatoric, u.epistemic))] for name, u in sets.items()]
+    rows = [[name, *map(written.figures, (u.total, u.aleatoric, u.epistemic))] for name, u in sets.items()]
     return columns([[f"mean uncertainty ({unit})", "total", "aleatoric", "epistemic"], *rows])
 
 
@@ -280,8 +333,8 @@ def corruption_lines(severities: Sequence[Severity]) -> list[str]:
         return []
     names = list(severities[0].metrics)
     rows = [
-        [f"severity {one.severity}", str(one.kinds), f"{one.uncertainty.epistemic:.3g}"]
-        + [f"{one.metrics[name]:.4g}" for name in names]
+        [f"severity {one.severity}", str(one.kinds), written.figures(one.uncertainty.epistemic)]
+        + [written.real(one.metrics[name]) for name in names]
         for one in severities
     ]
     return columns([["corrupted", "kinds", "epistemic", *names], *rows])

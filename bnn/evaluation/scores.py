@@ -27,11 +27,12 @@ from bnn.evaluation.pieces import (
 from bnn.evaluation.predictor import Array, Outputs, as_array
 from bnn.metrics import Interval
 
+LEVELS = (0.5, 0.8, 0.9, 0.95)  # of intervals
 POINTS = 200  # of a curve that are kept, at most
 TARGETS = 50  # that are scored one by one, at most
 BINS = 30  # of a histogram
 TOTAL, EPISTEMIC = ("entropy", "total"), ("mutual_information", "epistemic")  # scores of classes, of real targets
-RESOLVED = 1e-6  # nats; below this float32 cannot tell mutual information from rounding
+RESOLVED = 1e-6  # nats, or a share of the total sd; below this float32 cannot tell disagreement from rounding
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Resampling:
             draws=outputs.components,
             losses=outputs.losses,
             scale=outputs.scale,
+            levels=LEVELS,
             resamples=self.resamples,
             seed=self.seed,
             **options,
@@ -154,17 +156,17 @@ def informative(name: str, *sets: Outputs) -> bool:
     if name not in EPISTEMIC:
         return True
     largest = max(float(one.scores[name].max()) for one in sets)
-    if name == "mutual_information":
-        least = RESOLVED
-    else:  # of the total in the same units, those of training
-        least = RESOLVED**2 * max(float(one.scores["total"].max()) for one in sets)
+    least = (
+        RESOLVED if name == "mutual_information" else RESOLVED * max(float(one.scores["total"].max()) for one in sets)
+    )
     return all(one.draws > 1 for one in sets) and largest > least
 
 
 def uncertainty(outputs: Outputs) -> Uncertainty:
-    """Means over inputs (and outputs)."""
+    """Means over inputs (and outputs); of the variances of real targets their roots."""
     parts = (outputs.total, outputs.aleatoric, outputs.epistemic)
-    return Uncertainty(*(float(part.astype(np.float64).mean()) for part in parts))
+    means = [float(part.astype(np.float64).mean()) for part in parts]
+    return Uncertainty(*(means if "max_prob" in outputs.scores else map(math.sqrt, means)))
 
 
 def best_temperature(outputs: Outputs, labels: Array) -> float:

@@ -40,6 +40,7 @@ class Task:
     ood: dict[str, Part]
     corruptions: list[tuple[str, int]]
     targets: tuple[str, ...] = ()  # names of real targets
+    preparation: Any = None  # what read the inputs
 
     @property
     def inputs(self) -> int:
@@ -60,7 +61,8 @@ def task_of(data: Any, ood: Any, corruptions: Any, validation: Any, batch_size: 
     held_out = None if real and validation is None else validation_part(validation, data, batch_size)
     name, kind, classes = (data.name, data.task, data.classes) if known else ("data", None, ())
     targets = data.targets if real else ()
-    return Task(name, kind, classes, part, held_out, ood_parts(ood, data, part), chosen, targets)
+    preparation = data.preparation if known else None
+    return Task(name, kind, classes, part, held_out, ood_parts(ood, data, part), chosen, targets, preparation)
 
 
 def likelihood_of(likelihood: Any, task: Task) -> Any:

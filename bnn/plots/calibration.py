@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bnn._common.extras import need
-from bnn.plots.style import bars, column, diagonal, finite_rows, key, next_series, share, unit_square
+from bnn.plots.style import bars, column, diagonal, few_numbers, finite_rows, key, next_series, share, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,14 +106,17 @@ def interval_coverage(
 
 
 def predicted_against_true(
-    ax: Axes, points: Predictions, *, label: str | None = None, color: str | None = None
+    ax: Axes, points: Predictions, *, label: str | None = None, color: str | None = None, name: str = "target"
 ) -> Axes:
     """Predictive means against targets, with bars of one standard deviation each way; on the diagonal they agree.
+
+    Both axes have the same scale and the same ends.
 
     Args:
         ax: the axes.
         points: `.target`, `.mean`, `.sd`, (N,).
         label, color: of the series.
+        name: what the target is called.
     """
     target, mean, sd = finite_rows("a set of predictions", target=points.target, mean=points.mean, sd=points.sd)
     if (sd < 0).any():
@@ -122,7 +125,14 @@ def predicted_against_true(
     bars(ax, target, mean - sd, mean + sd, look["color"], linewidth=0.8, alpha=0.45)
     diagonal(ax, float(min(target.min(), mean.min())), float(max(target.max(), mean.max())))
     ax.plot(target, mean, label=label, markersize=4 if len(target) <= 100 else 3, **look)
-    ax.set_xlabel("target")
+    ax.set_xlabel(name.replace("$", r"\$"))
     ax.set_ylabel("prediction ± one sd")
+    ends = np.asarray(ax.dataLim.get_points())
+    margin = 0.04 * float(ends.max() - ends.min()) or 1.0
+    limits = (float(ends.min()) - margin, float(ends.max()) + margin)
+    ax.set(xlim=limits, ylim=limits)
+    ax.set_aspect("equal", adjustable="box")
+    for axis in (ax.xaxis, ax.yaxis):
+        few_numbers(axis)
     key(ax)
     return ax

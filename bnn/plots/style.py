@@ -140,6 +140,25 @@ def percent_ticks(axis: Axis) -> None:
     axis.set_major_formatter(text)
 
 
+def few_numbers(axis: Axis) -> None:
+    """A few ticks of real numbers, short enough to stand side by side: 200k for 200,000.
+
+    >>> [short(value) for value in (0.0, 0.25, 1500.0, 200000.0, -2500000.0)]
+    ['0', '0.25', '1500', '200k', '-2.5M']
+    """
+    ticker = need("matplotlib.ticker", "plots")
+    axis.set_major_locator(ticker.MaxNLocator(nbins=4, min_n_ticks=3))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: short(value)))
+
+
+def short(value: float) -> str:
+    """A number in a few letters."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{round(value / (1e3 if unit == 'k' else size), 6):g}{unit}"
+    return f"{round(value, 12) + 0.0:g}"
+
+
 def whole_numbers(axis: Axis) -> None:
     """Ticks at integers only."""
     locator = need("matplotlib.ticker", "plots").MaxNLocator

@@ -8,9 +8,9 @@ from typing import Any
 
 from bnn.evaluation import Evaluation
 from bnn.evaluation.detection import SCORES, averages, words
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import shown
-from bnn.report import numbers
 from bnn.report.entry import Entry, named_apart
 
 KINDS = {"epistemic": "epistemic"}  # columns whose title is the name of a set of inputs
@@ -168,13 +168,13 @@ def _size(runs: Sequence[Evaluation]) -> Iterator[Column]:
 
 
 def _share(run: Evaluation) -> str:
-    return f"{numbers.percent(run.size.ratio, 0)} of plain" if run.size.parameters != run.size.plain else "plain"
+    return f"{written.percent(run.size.ratio, 0)} of plain" if run.size.parameters != run.size.plain else "plain"
 
 
 def _quality(runs: Sequence[Evaluation]) -> Iterator[Column]:
     unequal = any(run.classes is not None and run.classes.unequal for run in runs)
     for one in shown(runs[0].task, unequal):
-        cells = tuple(cell_of(run.metrics.get(one.name), numbers.FORMATS[one.format]) for run in runs)
+        cells = tuple(cell_of(run.metrics.get(one.name), written.FORMATS[one.format]) for run in runs)
         yield Column(one.name, QUALITY, one.title, one.about, one.better, cells)
 
 
@@ -186,14 +186,14 @@ def _ood(runs: Sequence[Evaluation]) -> Iterator[Column]:
     scores.sort(key=lambda score: SCORES[runs[0].task].index(score) if score in SCORES[runs[0].task] else len(SCORES))
     several = len(common) > 1
     for score in scores if several else ():
-        cells = tuple(cell_of(mean_auroc(run, common, score), numbers.decimals) for run in runs)
+        cells = tuple(cell_of(mean_auroc(run, common, score), written.decimals) for run in runs)
         about = f"how often an out-of-distribution input has more {words(score)} than a test input, mean over sets"
         group = f"AUROC, mean of {len(common)} sets"
         yield Column(f"auroc:{score}", group, f"by {words(score)}", about, "higher", cells, ("", score))
     for name in sets(runs):
         for score in scores:
             found = [run.ood[name].detection.get(score, {}).get("auroc") if name in run.ood else None for run in runs]
-            cells = tuple(cell_of(one, numbers.decimals) for one in found)
+            cells = tuple(cell_of(one, written.decimals) for one in found)
             about = (
                 f"how often an input of {name} has more {words(score)} than a test input: 1 is always, 0.5 is chance"
             )
@@ -210,7 +210,7 @@ def mean_auroc(run: Evaluation, names: Sequence[str], score: str) -> Interval | 
 
 
 def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
-    unit = "nats" if runs[0].task == "classification" else "variance"
+    unit = "nats" if runs[0].task == "classification" else "sd, own units"
     group, about = f"epistemic ({unit})", "how much the draws disagree about "
     inside = tuple(_amount(run, run.uncertainty.epistemic) for run in runs)
     yield Column("epistemic", group, "test", about + "test inputs", None, inside)
@@ -222,7 +222,7 @@ def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
 
 def _amount(run: Evaluation, value: float | None) -> Cell:
     """One pass has no draws that could disagree."""
-    return Cell(None) if run.draws < 2 or value is None else Cell(value, text=numbers.figures(value, 2))
+    return Cell(None) if run.draws < 2 or value is None else Cell(value, text=written.figures(value, 2))
 
 
 def _time(runs: Sequence[Evaluation]) -> Iterator[Column]:
@@ -232,11 +232,17 @@ def _time(runs: Sequence[Evaluation]) -> Iterator[Column]:
             cells.append(Cell(None))
             continue
         thousand = 1000 * run.time.seconds / run.time.inputs
-        ratio = run.time.seconds / run.time.plain if run.time.plain else None
-        small = "" if ratio is None else f"{numbers.figures(ratio, 2)} times plain"
-        cells.append(Cell(thousand, text=numbers.seconds(thousand), small=small))
+        small = "plain" if is_plain(run) else ""
+        if run.time.plain and not is_plain(run):
+            small = f"{written.figures(run.time.seconds / run.time.plain, 2)} times plain"
+        cells.append(Cell(thousand, text=written.seconds(thousand), small=small))
     about = "to predict 1000 inputs with all draws; beside it the ratio to one pass of the plain network"
     yield Column("time", "time", "per 1000 inputs", about, "lower", tuple(cells))
+
+
+def is_plain(run: Evaluation) -> bool:
+    """Whether it is a plain network, in one pass: its time is that of itself."""
+    return run.draws == 1 and run.size.networks == 1 and run.size.parameters == run.size.plain
 
 
 def sets(runs: Sequence[Evaluation]) -> list[str]:

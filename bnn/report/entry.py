@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bnn.data.dataset import TargetScale
 from bnn.evaluation import Evaluation
-from bnn.train.runs.folder import EVALUATION, RECIPE, RunFolder
+from bnn.train.runs.folder import EVALUATION, RECIPE, RUN, RunFolder
+from bnn.train.units import Units
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,16 @@ class Entry:
         name: what the report calls it.
         evaluation: what `bnn.evaluate` found.
         recipe: how to train it again, as `Recipe.to_dict` gives it; None if it is not known.
-        training: the epochs of each stage, by the stage's name, as `History.epochs` or a metrics.jsonl hold them.
+        training: the epochs of each stage, by the stage's name, as `History.epochs` or a metrics.jsonl hold them; where
+            the folder of a run says how its target was scaled, in the target's own units.
+        units: in which units an RMSE of `training` is, where these are not the target's own.
     """
 
     name: str
     evaluation: Evaluation
     recipe: dict[str, Any] | None = None
     training: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    units: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -51,12 +56,26 @@ def read_entry(folder: str | os.PathLike[str], name: str | None = None) -> Entry
         raise FileNotFoundError(f"there is no folder {place}; name the folder of a run")
     if not place.has(EVALUATION):
         raise FileNotFoundError(f"{place} holds no {EVALUATION}; run `bayesianize evaluate {place}` first")
+    units = _units(place)
     return Entry(
         name=name or os.path.basename(os.path.realpath(place)),
         evaluation=Evaluation.load(place.file(EVALUATION)),
         recipe=place.read(RECIPE),
-        training=place.training(),
+        training={stage: [_shown(one, units) for one in epochs] for stage, epochs in place.training().items()},
+        units=units.note,
     )
+
+
+def _units(place: RunFolder) -> Units:
+    """Those of the run's target; of a run without one, the numbers as they are."""
+    stored, recipe = place.read(RUN) or {}, place.read(RECIPE) or {}
+    target = stored.get("target")
+    scale = None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"]))
+    return Units.of(scale, recipe.get("teacher") is not None)
+
+
+def _shown(epoch: dict[str, Any], units: Units) -> dict[str, Any]:
+    return {name: units.shown(name, one) if isinstance(one, float) else one for name, one in epoch.items()}
 
 
 def grouped(entries: Sequence[Entry]) -> list[list[Entry]]:

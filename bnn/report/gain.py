@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from bnn.evaluation import Evaluation
 from bnn.evaluation.detection import words
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import shown
-from bnn.report import numbers
-from bnn.report.comparison import Cell, cell_of, mean_auroc, sets
+from bnn.report.comparison import Cell, cell_of, is_plain, mean_auroc, sets
 from bnn.report.entry import Entry
 from bnn.report.summary import Name, Sentence, listing
 
@@ -69,9 +69,8 @@ def baseline(entries: Sequence[Entry], run: Evaluation) -> Entry | None:
     plain = [
         one
         for one in entries
-        if one.evaluation.draws == 1
-        and one.evaluation.size.networks == 1
-        and one.evaluation.size.parameters == one.evaluation.size.plain == run.size.plain
+        if is_plain(one.evaluation)
+        and one.evaluation.size.plain == run.size.plain
         and (one.evaluation.data, one.evaluation.task) == (run.data, run.task)
     ]
     return min(plain, key=lambda one: _value(one.evaluation.metrics.get("nll")), default=None)
@@ -115,17 +114,17 @@ def _reference(large: Entry, plain: Entry) -> Sentence:
 
 def _cost(run: Evaluation) -> str:
     """Shares of the plain network's parameters and time."""
-    size = f"{numbers.percent(run.size.ratio, 0)} of the parameters"
-    if run.time is None or not run.time.plain:
+    size = f"{written.percent(run.size.ratio, 0)} of the parameters"
+    if run.time is None or not run.time.plain or is_plain(run):
         return size
-    return f"{size} and {numbers.figures(run.time.seconds / run.time.plain, 2)} times the time per prediction"
+    return f"{size} and {written.figures(run.time.seconds / run.time.plain, 2)} times the time per prediction"
 
 
 def _measured(own: Entry, plain: Entry) -> list[tuple[str, Against]]:
     """The metrics that both have."""
     found = []
     for one in shown(own.evaluation.task):
-        text = numbers.FORMATS[one.format]
+        text = written.FORMATS[one.format]
         cells = [cell_of(run.evaluation.metrics.get(one.name), text) for run in (own, plain)]
         if one.name in QUALITY and all(cell.value is not None for cell in cells):
             found.append((one.title, Against(cells[0], cells[1], one.better)))
@@ -140,7 +139,7 @@ def _detection(own: Entry, plain: Entry) -> tuple[Against, str, list[str]] | Non
     scores = [one.score for one in choices if one is not None]
     if not common or len(scores) < len(runs):
         return None
-    cells = [cell_of(mean_auroc(run, common, score), numbers.decimals) for run, score in zip(runs, scores, strict=True)]
+    cells = [cell_of(mean_auroc(run, common, score), written.decimals) for run, score in zip(runs, scores, strict=True)]
     if any(cell.value is None for cell in cells):
         return None
     few = "".join(listing(common)) if len(common) <= FEW_SETS else f"{len(common)} sets of out-of-distribution inputs"

@@ -20,7 +20,7 @@ from bnn import plots
 from bnn._common.atomic import write_atomically
 from bnn.evaluation import Evaluation
 from bnn.evaluation.pieces import Corrupted
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.comparison import Column, Comparison, comparison
 from bnn.report.entry import Entry, grouped
 from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
@@ -28,8 +28,10 @@ from bnn.report.gain import gain
 from bnn.report.scores import ScoreTable, score_table
 from bnn.report.sections import confusion
 from bnn.report.sections.examples import Strip, strips
+from bnn.report.sections.guarantee import guarantee_tables
 from bnn.report.sections.picture import Picture, slug
 from bnn.report.summary import Name, Sentence, summary
+from bnn.report.views import TableView
 
 HERE = Path(__file__).parent
 TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
@@ -105,9 +107,9 @@ def default_title(groups: Sequence[GroupView]) -> str:
     """How many runs, on what."""
     runs = sum(len(group.comparison.runs) for group in groups)
     if runs == 1:
-        return f"{groups[0].comparison.runs[0]} on {groups[0].comparison.data}"
+        return f"{groups[0].comparison.runs[0]} on {groups[0].comparison.data}{groups[0].target}"
     data = list(dict.fromkeys(group.comparison.data for group in groups))
-    return f"{runs} runs on {' and '.join(data)}"
+    return f"{runs} runs on {' and '.join(data)}{groups[0].target if len(groups) == 1 else ''}"
 
 
 def versions() -> dict[str, str]:
@@ -151,16 +153,6 @@ class RecipeView:
 
 
 @dataclass(frozen=True)
-class TableView:
-    """A plain table, folded away: first cells are headings."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    open: bool = False  # whether it is unfolded
-
-
-@dataclass(frozen=True)
 class SectionView:
     """One section: its pictures, and tables below them."""
 
@@ -183,6 +175,7 @@ class GroupView:
     spans: list[tuple[str, int]]  # headings above several columns, and how many
     gain: list[Sentence]
     summary: list[Sentence]
+    promises: list[tuple[str, bool, str]]  # run, whether it is kept, the sentence
     verdicts: list[tuple[str, str, tuple[str, ...]]]
     sections: list[SectionView]
     strips: dict[str, list[Strip]]
@@ -190,6 +183,7 @@ class GroupView:
     scores: ScoreTable | None  # of out-of-distribution inputs
     abstaining: list[tuple[str, str]]  # run, by which uncertainty
     classes: list[tuple[str, str]]  # run, a sentence about its classes
+    target: str = ""  # ": price", where a real target has a name
 
 
 def group_view(entries: Sequence[Entry], id: str) -> GroupView:
@@ -204,13 +198,17 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         shown.setdefault(strip.run, []).append(strip)
     recipes = [_recipe(entry) for entry in entries]
     by_class = [TableView(name, rows[0], rows[1:], open=True) for name, rows in confusion.tables(entries)]
-    tables = {"corruptions": _kinds(entries), confusion.SECTION: by_class}
+    tables = {
+        "corruptions": _kinds(entries),
+        "calibration": guarantee_tables(entries),
+        confusion.SECTION: by_class,
+    }
     scores = score_table(entries)
     there = {
         "comparison",
         "reproduce",
         *drawn,
-        *([confusion.SECTION] if by_class else []),
+        *(kind for kind, found_ in tables.items() if found_),
         *(["examples"] if shown else []),
         *(["ood"] if scores else []),
     }
@@ -219,8 +217,11 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         for kind, (title, question) in SECTIONS.items()
         if kind in there
     ]
+    kept = [(one.name, one.evaluation.promise) for one in entries]
+    promises = [(name, one.kept, _capital(one.sentence.replace("`", ""))) for name, one in kept if one is not None]
     verdicts = [(one.name, one.evaluation.verdict, one.evaluation.notes) for one in entries]
-    title = f"{found.data} ({found.task})"
+    named = next((one.evaluation.target for one in entries if one.evaluation.target), None)
+    title = f"{found.data} ({found.task}{'' if named is None else f' of {named}'})"
     columns = [column for column in found.columns if not column.detail]
     spans = [(name, len(list(each))) for name, each in groupby(column.group for column in columns)]
     abstain = [(one.name, _capital(one.evaluation.abstaining)) for one in entries if one.evaluation.abstaining]
@@ -232,6 +233,7 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         spans,
         gain(entries),
         [*summary(found), *_warned(entries)],
+        promises,
         verdicts,
         sections,
         shown,
@@ -239,6 +241,7 @@ def group_view(entries: Sequence[Entry], id: str) -> GroupView:
         scores,
         abstain,
         [(name, _capital(text)) for name, text in confusion.sentences(entries)],
+        "" if named is None else f": {named}",
     )
 
 
@@ -300,7 +303,7 @@ def _kinds_of(entry: Entry) -> TableView:
     kinds = list(dict.fromkeys(kind for kind, _ in rows))
     severities = sorted({severity for _, severity in rows})
     task = entry.evaluation.task
-    names = [numbers.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
+    names = [written.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
     title = f"{entry.name}, kind by kind: {', '.join(names)}"
     header = ["kind", *(f"severity {severity}" for severity in severities)]
     cells = [[kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s))) for s in severities)] for kind in kinds]
@@ -310,4 +313,4 @@ def _kinds_of(entry: Entry) -> TableView:
 def _corrupted(task: str, row: Corrupted | None) -> str:
     if row is None:
         return "-"
-    return " · ".join(numbers.metric_text(task, name, found.value) for name, found in row.metrics.items())
+    return " · ".join(written.metric_text(task, name, found.value) for name, found in row.metrics.items())

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from bnn.evaluation import Evaluation
 from bnn.evaluation.detection import SCORES, averages, marks, words
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import metrics
-from bnn.report import numbers
 from bnn.report.comparison import Cell, cell_of, sets
 from bnn.report.entry import Entry
 
@@ -83,7 +83,7 @@ def _cells(found: Scores, behind: Scores, scores: Sequence[str]) -> tuple[Cell, 
     measured = metrics("detection")
     marked = {one.name: marks(found, behind, one) for one in measured}
     cells = [
-        replace(cell_of(found.get(score, {}).get(one.name), numbers.decimals), mark=marked[one.name].get(score, ""))
+        replace(cell_of(found.get(score, {}).get(one.name), written.decimals), mark=marked[one.name].get(score, ""))
         for score in scores
         for one in measured
     ]

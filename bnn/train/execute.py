@@ -50,6 +50,7 @@ def run_recipe(
     data = build_data(recipe.data) if data is None else data
     check_class_weights(recipe, data)  # what is wrong with it leaves no folder behind
     folder = None if out is None else _claimed(RunFolder(out), recipe)
+    everything, data = data, replace(data, guarantee=None)  # no stage sees what is set aside
     plain = plain_stage(recipe, data, folder, settings)
     net, outputs, likelihood = plain.net, plain.outputs, plain.likelihood
     chosen = recipe if plain.nlls is None else recipe.but(likelihood=plain.name)
@@ -76,7 +77,8 @@ def run_recipe(
     _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
     more |= {"likelihoods": plain.nlls, "plain": compared}
-    run = Run.of(net, data, history.likelihood, outputs, **more)
+    run = Run.of(net, everything, history.likelihood, outputs, **more)
+    history.guarantee = None if run.guarantee is None else run.guarantee.guarantee
     if folder is not None and _first_process():
         run.write()
     return run

@@ -21,6 +21,7 @@ from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
 from bnn.likelihoods.registry import class_of
 from bnn.teacher import teacher_of
+from bnn.train.aside import guarantee_of, set_aside
 from bnn.train.class_weights import weighted
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
@@ -28,11 +29,12 @@ from bnn.train.laplace import LaplaceStage
 from bnn.train.loop import Loop, Settings
 from bnn.train.monitor import Monitor, enough, held_out_of
 from bnn.train.preflight import checked
-from bnn.train.runs.folder import RunFolder
+from bnn.train.runs.folder import GUARANTEE, RunFolder
 from bnn.train.runs.run import Run
 from bnn.train.schedule import Schedule
 from bnn.train.settling import NoiseStage
 from bnn.train.step import sampling_of
+from bnn.train.units import Units
 
 
 def fit(
@@ -42,6 +44,7 @@ def fit(
     likelihood: str | Callable[..., Any] | None = None,
     class_weights: Any = None,
     validation: Any = None,
+    guarantee: float | int | None = None,
     schedule: Schedule | None = None,
     teacher: nn.Module | None = None,
     teacher_weight: float | None = None,
@@ -85,6 +88,11 @@ def fit(
             those of reweighted classes, and so is the validation NLL; `bnn.evaluate` scores the data as they are.
         validation: held-out data, in any of these forms, scored after every epoch by `validation_samples` draws; None:
             the validation part of a `Data`, if it has one.
+        guarantee: sets rows aside that nothing else sees, neither training nor validation, early stopping, a noise or a
+            prior: a share, as 0.1 (at least 50 rows), or their number. `history.guarantee` then gives intervals, or
+            sets of classes, that hold as often as they say (`bnn.conformal`), of predictions by
+            `bnn.predict(..., generator=torch.Generator().manual_seed(0))`. A `Data` that was read with `guarantee=` has
+            such a part already, whose rows its scaling has not seen either. None: none.
         schedule: a `Schedule`; or give its fields as keywords: `epochs=10, batch_size=100, optimiser="adam", lr=1e-3,
             momentum=0.9, weight_decay=0, milestones=(), decay=0.1, cosine=False, samples=1, split=False, sampling=None,
             kl_weight=1, warmup=0, anneal=0, function_space=False, scale_rate=10, u_rate=1, clip=None, patience=None,
@@ -137,6 +145,7 @@ def fit(
     [1.0, 1.0]
     """
     check_network(net)
+    data, aside = set_aside(data, guarantee, seed)
     plan = _schedule(schedule, options)
     sampling_of(net, plan.sampling)  # before anything is made
     if isinstance(data, DataLoader) and "batch_size" in options:
@@ -173,7 +182,8 @@ def fit(
     start = torch.randint(2**62, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
     start = start.to(fabric.device)
     same_everywhere_(fabric, [start])
-    settings = Settings(folder, save_every, progress, tensorboard)
+    units = Units.of(data.target if isinstance(data, Data) else None, taught is not None)
+    settings = Settings(folder, save_every, progress, tensorboard, units=units)
     warn_of_temperature(net, "it is trained now")
     forget_temperature_(net)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
@@ -186,6 +196,9 @@ def fit(
             history = loop.train(interrupts)
             if folder is not None and isinstance(data, Data) and outputs and fabric.is_global_zero:
                 Run.of(net, data, elbo.likelihood, outputs, history=history, folder=folder).write()
+    history.guarantee = guarantee_of(net, elbo.likelihood, aside)
+    if history.guarantee is not None and folder is not None and not isinstance(data, Data) and fabric.is_global_zero:
+        folder.write(GUARANTEE, history.guarantee.to_dict(), indent=None)
     return history
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bnn._common.atomic import write_atomically
+from bnn.conformal import Guarantee
 from bnn.files import FileFormatError
 from bnn.laplace import Laplace
 from bnn.train.checkpoint import Checkpoints, previous
@@ -32,6 +33,8 @@ class History:
         laplace: what `bnn.laplace_` found in the end, where it was asked for.
         noise: of real targets, what was settled in the end: {"sd": [...]} (of a noise that depends on the input
             {"factor": [...]}), `before` it, and the `nll` of so many `inputs` of `data`, "validation" or "training".
+        guarantee: of the trained network, where rows were set aside for it; it takes what
+            `bnn.predict(..., generator=torch.Generator().manual_seed(0))` gives.
         tuned: the course of training after pruning, where a recipe asked for it.
     """
 
@@ -43,6 +46,7 @@ class History:
     laplace: Laplace | None = None
     tuned: History | None = None
     noise: dict[str, Any] | None = None
+    guarantee: Guarantee | None = None
 
     @property
     def last(self) -> dict[str, Any]:

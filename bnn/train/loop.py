@@ -31,6 +31,7 @@ from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
 from bnn.train.settling import NoiseStage
 from bnn.train.step import Objective, Sampling, Tally, sampling_of
+from bnn.train.units import AS_THEY_ARE, Units
 
 STEP, SCORE, REFRESH, LAPLACE, NOISE = 2, 3, 4, 5, 6  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
@@ -45,6 +46,7 @@ class Settings:
     progress: bool | None = None
     tensorboard: bool | None = None
     title: str = "training"
+    units: Units = AS_THEY_ARE
 
     @property
     def out(self) -> str | None:
@@ -99,7 +101,7 @@ class Loop:
             log = Log(self.settings.folder if first else None, self.history.epochs, self.settings.tensorboard)
         wanted = self.settings.progress if first else False
         try:
-            showing = progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title)
+            showing = progress_of(wanted, self.schedule.epochs, self._done(), self.settings.title, self.settings.units)
             with same_mode_after(self.elbo), showing as progress:
                 while self.epoch < self.schedule.epochs and not self.best.out_of_patience(self.epoch):
                     self.elbo.train()

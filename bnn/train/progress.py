@@ -1,4 +1,4 @@
-"""Live progress of a run: epoch, data term, KL parts, accuracy, ECE, time left."""
+"""Live progress of a run: epoch, NLL, KL parts, accuracy, ECE, RMSE in the target's own units, time left."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from typing import Any
 
 from bnn._common.extras import need
 from bnn._common.progress import rich_bar
+from bnn.metrics import written
+from bnn.train.units import AS_THEY_ARE, Units
 
-SHOWN = (
-    "data",
-    "accuracy",
-    "ece",
-    "rmse",
-    "validation_nll",
-    "validation_accuracy",
-    "validation_ece",
-    "validation_rmse",
-)
+TRAINING = ("data", "rmse", "accuracy", "ece")
+VALIDATION = ("validation_nll", "validation_rmse", "validation_accuracy", "validation_ece")
 KL = ("kl_u", "kl_lamda")
 BETWEEN = 2.0  # seconds between lines
-SHORT = {"validation_nll": "val nll", "validation_accuracy": "val acc", "validation_ece": "val ece", "accuracy": "acc"}
-PERCENT = ("accuracy", "ece", "validation_accuracy", "validation_ece")
+TITLES = {"data": "NLL", "nll": "NLL", "rmse": "RMSE", "accuracy": "accuracy", "ece": "ECE"}  # as of every result
 
 
 class Progress:
@@ -41,26 +34,28 @@ class Progress:
 class Lines(Progress):
     """One line per epoch, for logs; of short epochs one every two seconds, the first and the last."""
 
-    def __init__(self, epochs: int) -> None:
-        self.epochs, self.printed = epochs, -math.inf
+    def __init__(self, epochs: int, units: Units) -> None:
+        self.epochs, self.units, self.printed = epochs, units, -math.inf
 
     def epoch(self, numbers: dict[str, Any]) -> None:
         if numbers["epoch"] + 1 < self.epochs and time.monotonic() - self.printed < BETWEEN:
             return
         self.printed = time.monotonic()
-        print(f"epoch {numbers['epoch'] + 1}/{self.epochs}  {described(numbers)}", file=sys.stderr, flush=True)
+        print(
+            f"epoch {numbers['epoch'] + 1}/{self.epochs}  {described(numbers, self.units)}", file=sys.stderr, flush=True
+        )
 
 
 class Bar(Progress):
     """A bar that moves."""
 
-    def __init__(self, bar: Any, epochs: int, done: float, title: str) -> None:
-        self.bar, self.epochs = bar, epochs
+    def __init__(self, bar: Any, epochs: int, done: float, title: str, units: Units) -> None:
+        self.bar, self.epochs, self.units = bar, epochs, units
         self.task = bar.add_task(title, total=epochs, completed=done, numbers="")
         self.ended: dict[str, Any] = {}  # what only the end of an epoch tells
 
     def step(self, epoch: float, numbers: dict[str, Any]) -> None:
-        self.bar.update(self.task, completed=epoch, numbers=described(self.ended | numbers))
+        self.bar.update(self.task, completed=epoch, numbers=described(self.ended | numbers, self.units))
 
     def epoch(self, numbers: dict[str, Any]) -> None:
         self.ended = {name: value for name, value in numbers.items() if name.startswith("validation_")}
@@ -68,31 +63,46 @@ class Bar(Progress):
 
 
 @contextmanager
-def progress_of(wanted: bool | None, epochs: int, done: float = 0.0, title: str = "training") -> Iterator[Progress]:
+def progress_of(
+    wanted: bool | None,
+    epochs: int,
+    done: float = 0.0,
+    title: str = "training",
+    units: Units = AS_THEY_ARE,
+) -> Iterator[Progress]:
     """A bar on terminals; elsewhere one line per epoch if `wanted`, nothing if None."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield Progress()
     elif not sys.stderr.isatty():
-        yield Lines(epochs)
+        yield Lines(epochs, units)
     else:
         with _rich_bar() as bar:
-            yield Bar(bar, epochs, done, title)
+            yield Bar(bar, epochs, done, title, units)
 
 
-def described(numbers: dict[str, Any]) -> str:
-    """The numbers people watch, in one line.
+def described(numbers: dict[str, Any], units: Units = AS_THEY_ARE) -> str:
+    """The numbers people watch, in one line: of the steps of training, whose draws are single ones; of validation data.
 
     >>> described({"data": 0.25, "kl_u": 0.001, "kl_lamda": 0.2, "accuracy": 0.912, "epoch": 3})
-    'data 0.250  kl 0.001+0.200  acc 91.2%'
+    'training NLL 0.250, accuracy 91.2 %, KL 0.001 + 0.200'
+    >>> described({"data": 0.9, "rmse": 0.5, "validation_nll": 0.8}, Units(nll=11.5, rmse=115000.0))
+    'training NLL 12.400, RMSE 57,500; validation NLL 12.300'
     """
-    shown = [f"{SHORT.get(name, name)} {_number(name, numbers[name])}" for name in SHOWN if name in numbers]
     parts = [numbers[name] for name in KL if name in numbers]
-    kl = [f"{part:.3f}" for part in parts] if any(parts) else []  # a plain network has none
-    return "  ".join([*shown[:1], *([f"kl {'+'.join(kl)}"] if kl else []), *shown[1:]])
+    kl = [f"KL {' + '.join(f'{part:.3f}' for part in parts)}"] if any(parts) else []  # a plain network has none
+    training = ", ".join([*(_number(name, numbers[name], units) for name in TRAINING if name in numbers), *kl])
+    validation = ", ".join(_number(name, numbers[name], units) for name in VALIDATION if name in numbers)
+    return "; ".join(f"{what} {one}" for what, one in (("training", training), ("validation", validation)) if one)
 
 
-def _number(name: str, value: float) -> str:
-    return f"{value:.1%}" if name in PERCENT else f"{value:.3f}"
+def _number(name: str, value: float, units: Units) -> str:
+    """A number with its title, in the units that are shown."""
+    kind, shown = name.removeprefix("validation_"), units.shown(name, value)
+    if kind in ("accuracy", "ece"):
+        return f"{TITLES[kind]} {written.percent(shown)}"
+    if kind == "rmse":
+        return f"{TITLES[kind]} {written.real(shown)}{f' ({units.note})' if units.note else ''}"
+    return f"{units.loss if kind == 'data' else TITLES[kind]} {shown:.3f}"
 
 
 def _rich_bar() -> Any:

@@ -62,6 +62,9 @@ def test_the_file_and_the_json_are_what_evaluate_says(digits: pathlib.Path, caps
     assert want.ood_choice is not None
     assert printed.pop("ood_choice") == {"score": want.ood_choice.score, "why": want.ood_choice.why}
     assert printed.pop("abstaining") == want.abstaining
+    assert want.promise is not None
+    assert printed.pop("promise_kept") == want.promise.kept
+    assert printed.pop("promise_sentence") == want.promise.sentence
     assert Evaluation.from_dict(printed) == want
     assert stored.time.inputs == 200
     assert stored.time.seconds > 0
@@ -76,7 +79,10 @@ def test_what_is_printed(digits: pathlib.Path, capsys: pytest.CaptureFixture[str
     assert found.time is None
     assert found.table() in out
     shares = [line.split() for line in out.splitlines() if line.split()[:1] in (["50%"], ["100%"])]
-    assert shares[1] == ["100%", *[f"{found.metrics['accuracy'].value:.1%}"] * (1 + len(found.risk_coverage))]
+    assert shares[1] == [
+        "100%",
+        *["{:.1f}".format(100 * found.metrics["accuracy"].value), "%"] * (1 + len(found.risk_coverage)),
+    ]
     assert "selective prediction" in out
     assert out.split("most certain")[1].split()[:6] == ["accuracy", "by", "max", "probability", "by", "total"]
 

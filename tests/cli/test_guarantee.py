@@ -31,7 +31,10 @@ def test_intervals_say_how_many_rows_stand_behind_them(run: Path) -> None:
     table = run.parent / "prices.csv"
     ended = command(run, table, "--guarantee", 0.9, "--json")
     assert ended.code == 0, ended.err
-    assert "for at least 90 % of new inputs from the same source, by 50 inputs that nothing else has seen" in ended.err
+    assert (
+        "with 50 inputs set aside, a new one from the same source is in its 90 % interval with a probability of at"
+        in ended.err
+    )
     assert ended.json["guarantee"] == {"level": 0.9, "rows": 50, "method": "normalized"}
     data = bnn.open_run(run).data()
     assert data.guarantee is not None
@@ -79,7 +82,7 @@ def test_sets_of_classes_and_a_run_without(tmp_path: Path) -> None:
         assert ended.code == 0, ended.err
     ended = command(tmp_path / "with", table, "--guarantee", 0.9, "--out", tmp_path / "answers.csv")
     assert ended.code == 0, ended.err
-    assert "sets of classes that hold the truth for at least 90 % of new inputs" in ended.err
+    assert "is in its 90 % set of classes with a probability of at least 90 %" in ended.err
     header, *lines = (tmp_path / "answers.csv").read_text().splitlines()
     assert header == "input,class,probability,total,aleatoric,epistemic,set"
     assert all(set(line.split(",")[-1].split("; ")) <= {"iris", "lily", "rose", ""} for line in lines)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from predict_runs import PLAIN, command, expected, files_in, rows_of, trained, write_table
 
+from bnn.evaluation.promise import NOT_KNOWN
 from bnn.train import load_run
 
 FCN = {"name": "fcn", "hidden": [8]}
@@ -121,7 +122,7 @@ def test_no_answer_column_unless_asked_for(run: Path, table: Path) -> None:
     ended = command(run, table, "--json")
     assert "answer" not in ended.json["rows"][0]
     assert ended.json["threshold"] is None
-    assert ended.err == "80 inputs\n"
+    assert ended.err == f"{NOT_KNOWN}\n80 inputs\n"
     assert command(run, table, "--quiet").err == ""
 
 
@@ -143,7 +144,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_files_hold_the_rows(run: Path, table: Path, tmp_path: Path, name: str) -> None:
     ended = command(run, table, "--out", tmp_path / name, "--keep", "id")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == f"80 inputs: written to {tmp_path / name}\n"
+    assert ended.err == f"{NOT_KNOWN}\n80 inputs: written to {tmp_path / name}\n"
     wanted = rows_of(run, table, "--keep", "id")
     text = name.lower().endswith(("csv", "tsv"))
     assert read(tmp_path / name) == ([{k: str(v) for k, v in row.items()} for row in wanted] if text else wanted)

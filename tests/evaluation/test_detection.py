@@ -112,7 +112,7 @@ def test_little_disagreement_that_tells_much_is_said_to() -> None:
         "the draws hardly disagree (mutual information 0.0004 nats at most), yet where they do tells"
     )
     assert "laplace" not in text
-    reals = outside(0.9, 0.7, scores=("total", "epistemic"), uncertainty=Uncertainty(1000.0, 999.5, 0.5))
+    reals = outside(0.9, 0.7, scores=("total", "epistemic"), uncertainty=Uncertainty(1000.0**0.5, 999.5**0.5, 0.5**0.5))
     text = why(reals, task="regression", inside=Uncertainty(1000.0, 1000.0, 0.0))[1]
     assert "epistemic sd 0.0005 of the variance at most" in text  # a share, whatever the unit
 

@@ -128,9 +128,9 @@ def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(capsys: pytest.
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     last = history.last
-    assert f"data {last['data']:.3f}" in lines[1]
-    assert f"acc {last['accuracy']:.1%}" in lines[1]
-    assert f"val nll {last['validation_nll']:.3f}" in lines[1]
+    assert f"training NLL {last['data']:.3f}" in lines[1]
+    assert f"accuracy {100 * last['accuracy']:.1f} %" in lines[1]
+    assert f"validation NLL {last['validation_nll']:.3f}" in lines[1]
     run(bayesian_net(), progress=None)
     run(bayesian_net(), progress=False)
     assert capsys.readouterr() == ("", "")
@@ -148,8 +148,8 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm")
     history = run(bayesian_net(), validation=blobs(20), progress=None)
     last = history.last
-    kl = f"kl {last['kl_u']:.3f}+{last['kl_lamda']:.3f}"
-    for shown in ("epoch 2.0/2", " left ", f"data {last['data']:.3f}", kl, f"val nll {last['validation_nll']:.3f}"):
+    kl = f"KL {last['kl_u']:.3f} + {last['kl_lamda']:.3f}"
+    for shown in ("epoch 2.0/2", " left ", f"NLL {last['data']:.3f}", kl, f"NLL {last['validation_nll']:.3f}"):
         assert shown in screen.getvalue()
 
 
@@ -159,7 +159,8 @@ def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     history = run(bayesian_net(), validation=blobs(20), progress=None)
-    for shown in ("epoch 2.0/2", " left ", f"data {history.last['data']:.3f}", f"acc {history.last['accuracy']:.1%}"):
+    nll, accuracy = f"NLL {history.last['data']:.3f}", f"{100 * history.last['accuracy']:.1f} %"
+    for shown in ("epoch 2.0/2", " left ", nll, accuracy):
         assert shown in screen.getvalue()
 
 

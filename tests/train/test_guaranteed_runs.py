@@ -74,7 +74,7 @@ def test_intervals_are_those_of_the_library_in_own_units(tmp_path: pathlib.Path)
     assert found.about["level"] == 0.8
     assert found.about["guarantee"] == {"level": 0.8, "rows": 84, "method": "normalized"}
     assert found.stated is not None
-    assert "intervals that hold the truth for at least 80 % of new inputs" in found.stated
+    assert "in its 80 % interval with a probability of at least 80 %, for each target by itself" in found.stated
     again = run.predict(data.guarantee, guarantee=0.8)
     inside = [(np.array(again[f"low_{d}"]) <= y[:, d]) & (y[:, d] <= np.array(again[f"high_{d}"])) for d in range(2)]
     assert np.abs(np.sum(inside, axis=1) - np.ceil(85 * 0.8)).max() <= 1  # the one of rank k is on an end

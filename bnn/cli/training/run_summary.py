@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from typing import Any
 
 from bnn.cli.training.class_summary import class_results, never_lines, weight_lines
 from bnn.cli.training.sources import file_of
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
+from bnn.evaluation.promise import Promise
 from bnn.evaluation.scores import Resampling
 from bnn.likelihoods import about
-from bnn.metrics.registry import find
+from bnn.metrics import written
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
 from bnn.train.prune_options import prune_options
@@ -20,11 +22,12 @@ from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
 
+WIDTH, INDENT = 110, 12 * " "  # of a paragraph
 FEW_LAYERS = 2  # that a line names
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 
 
-def summary(run: Run, data: Data) -> dict[str, Any]:
+def summary(run: Run, data: Data, promise: Promise | None = None) -> dict[str, Any]:
     """The result of a run, as JSON: where it is, what it took, how large it is, and how good."""
     assert run.folder is not None
     assert run.recipe is not None
@@ -41,8 +44,10 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "parameters": size.parameters,
         "plain_parameters": size.plain,
         "ratio": size.ratio,
+        "target": ", ".join(run.targets) or None if data.task == "regression" else None,
         **_scores(run, data),
         **_noise(run, data),
+        "promise": None if promise is None else promise.to_dict(),
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
@@ -88,8 +93,14 @@ def lines(found: dict[str, Any]) -> list[str]:
         if classes.get("balanced_accuracy") is not None:
             numbers += f", {_number(found['task'], 'balanced_accuracy', classes['balanced_accuracy'])}"
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
-        text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
+        of = "" if found["target"] is None else f" of {found['target']}, in its own units"
+        text.append(f"{found['scored']:<10}  {numbers}{of} ({found['inputs']:,} inputs{draws})")
         text += never_lines(classes.get("never"))
+    if found["promise"] is not None:
+        what = "intervals" if found["task"] == "regression" else "promise"
+        text += textwrap.wrap(
+            found["promise"]["sentence"], WIDTH, initial_indent=f"{what:<12}", subsequent_indent=INDENT
+        )
     if found["hint"] is not None:
         text.append(f"hint        {found['hint']}")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
@@ -101,7 +112,8 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
     NLLs are per input, in the target's own units.
     """
     assert run.history is not None
-    shift = 0.0 if data.target is None else sum(math.log(sd) for sd in data.target.sd)
+    scale = data.target
+    shift = 0.0 if scale is None else sum(map(math.log, scale.sd)) + (sum(scale.mean) if scale.log else 0.0)
     nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
     plain = run.plain and {"plain": run.plain.plain + shift, "run": run.plain.run + shift, "worse": run.plain.worse}
     noise = run.history.noise and {name: run.history.noise[name] for name in ("data", "inputs")}
@@ -195,10 +207,8 @@ def _time(seconds: float) -> str:
 
 
 def _number(task: str, name: str, value: float) -> str:
-    one = find(task, name)
-    if one is None:
-        return f"{name} {value:.4g}"
-    return f"{one.title} {100 * value:.1f} %" if one.format == "percent" else f"{one.title} {value:.4g}"
+    text = written.percent(value) if written.is_share(task, name) else written.real(value)
+    return f"{written.metric_title(task, name)} {text}"
 
 
 def _counted(epochs: int) -> str:

@@ -56,6 +56,10 @@ class NumberColumn:
             raise ValueError(f"{rows.place(row)}: {values[row]:g} in column {self.name!r} is too large")
         return np.stack([scaled, gone] if self.missing else [scaled], 1)
 
+    def cell(self, features: Array) -> float | str:
+        """What was in the cell, of its features (1 or 2,), as far as float32 keeps it; "" where nothing was."""
+        return "" if self.missing and features[1] > 0 else self.mean + self.sd * float(features[0])
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {"kind": "number", "name": self.name, "mean": self.mean, "sd": self.sd, "missing": self.missing}
@@ -94,6 +98,11 @@ class CategoryColumn:
         if unseen:
             self._tell(rows, unseen, unknown)
         return encoded
+
+    def cell(self, features: Array) -> float | str:
+        """What was in the cell, of its features; "" where nothing was, or nothing that training knew."""
+        names = [*self.categories, *([""] * self.missing)]
+        return names[int(features.argmax())] if features.max() > 0 else ""
 
     def _tell(self, rows: Table, unseen: dict[str, int], unknown: str) -> None:
         seen = listed(f"{one} ({rows.word} {rows.numbers[row]})" for one, row in unseen.items())

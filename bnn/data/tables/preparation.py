@@ -109,6 +109,12 @@ class TablePreparation:
         parts = [column.encode(rows, reading.words_of(type(column)), reading.unknown) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
 
+    def cells(self, features: Tensor) -> dict[str, float | str]:
+        """The cells of a row by their columns, of its features (D,): what `encode` made of them, taken back."""
+        ends = np.cumsum([len(column.features) for column in self.columns])[:-1]
+        parts = np.split(features.double().cpu().numpy(), ends)
+        return {column.name: column.cell(part) for column, part in zip(self.columns, parts, strict=True)}
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         reading = self.reading

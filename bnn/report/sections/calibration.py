@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bnn import plots
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.report import numbers
 from bnn.report.sections.picture import Drawn, Picture, slug
 
 SECTION = "calibration"
+LEVELS = (0.5, 0.8, 0.9, 0.95)  # that words name
 PREFIX = "coverage_"  # of the metrics that hold the coverage of intervals
 
 RELIABILITY = (
@@ -51,13 +52,15 @@ def _reliability(run: Drawn) -> Picture:
         plots.reliability(axes, curve, color=run.color)
 
     ece = run.evaluation.metrics.get("ece")
-    facts = "" if ece is None else f"expected calibration error {numbers.percent(ece.value)}"
+    facts = "" if ece is None else f"expected calibration error {written.percent(ece.value)}"
     key, title = f"reliability-{slug(run.name)}", f"Reliability of {run.name}"
     return Picture(SECTION, key, title, RELIABILITY, facts, draw, panel="Reliability", short=run.name)
 
 
 def _levels(run: Drawn) -> dict[float, Interval]:
-    """Coverage by the nominal level of the interval, from the metrics coverage_50, coverage_90, ...."""
+    """Coverage by the level of the interval; of older files from the metrics coverage_50, coverage_90, ...."""
+    if run.evaluation.coverage:
+        return {one.level: one.covered for one in run.evaluation.coverage if one.inputs}
     found = run.evaluation.metrics.items()
     levels = {float(key.removeprefix(PREFIX)) / 100: one for key, one in found if key.startswith(PREFIX)}
     return dict(sorted(levels.items()))
@@ -71,9 +74,9 @@ def _coverage(runs: Sequence[Drawn]) -> Picture:
             plots.interval_coverage(axes, list(levels), *parts, label=run.label, color=run.color)
 
     facts = "; ".join(
-        f"{run.name}: " + ", ".join(f"{numbers.percent(k, 0)} covers {numbers.percent(v.value)}" for k, v in each)
+        f"{run.name}: " + ", ".join(f"{written.percent(k, 0)} covers {written.percent(v.value)}" for k, v in each)
         for run in runs
-        if (each := _levels(run).items())
+        if (each := [(k, v) for k, v in _levels(run).items() if k in LEVELS])
     )
     return Picture(SECTION, "interval-coverage", "Coverage of intervals", COVERAGE, facts, draw, overlaid=True)
 
@@ -83,7 +86,7 @@ def _points(run: Drawn) -> Picture:
     assert points is not None
 
     def draw(axes: Any) -> None:
-        plots.predicted_against_true(axes, points, color=run.color)
+        plots.predicted_against_true(axes, points, color=run.color, name=run.evaluation.target or "target")
 
     facts = f"{len(points.mean)} test inputs"
     key, title, panel = f"predicted-{slug(run.name)}", f"Predictions of {run.name}", "Predictions against the truth"

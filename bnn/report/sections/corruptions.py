@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from bnn import plots
 from bnn.evaluation import Evaluation
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.report import numbers
 from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "corruptions"
@@ -43,7 +43,7 @@ def means(evaluation: Evaluation, metric: str) -> list[Mean]:
     known = rows and clean is not None and math.isfinite(clean.value)
     start = [Mean(0, clean.value, clean.low, clean.high, 1)] if known and clean is not None else []
     return start + [
-        _mean(severity, rows[severity], numbers.is_share(evaluation.task, metric)) for severity in sorted(rows)
+        _mean(severity, rows[severity], written.is_share(evaluation.task, metric)) for severity in sorted(rows)
     ]
 
 
@@ -69,19 +69,19 @@ def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
 
 def _picture(metric: str, curves: Sequence[tuple[Drawn, list[Mean]]]) -> Picture:
     task = curves[0][0].evaluation.task
-    called = numbers.metric_title(task, metric)
+    called = written.metric_title(task, metric)
     called = called[:1].upper() + called[1:]
 
     def draw(axes: Any) -> None:
         for run, curve in curves:
             severity, value, low, high, _ = zip(*curve, strict=True)
             style: dict[str, Any] = {"ylabel": called, "label": run.label, "color": run.color}
-            style["percent"] = numbers.is_share(task, metric)
+            style["percent"] = written.is_share(task, metric)
             plots.corruption_curve(axes, severity, value, low, high, **style)
 
     ends = ((run.name, curve[-1]) for run, curve in curves)
     facts = ", ".join(
-        f"{name}: {numbers.metric_text(task, metric, end.value)} at severity {end.severity}" for name, end in ends
+        f"{name}: {written.metric_text(task, metric, end.value)} at severity {end.severity}" for name, end in ends
     )
     title = f"{called} under corruption"
     counts = {one.kinds for _, curve in curves for one in curve if one.severity > 0}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +11,12 @@ from typing import Any
 from bnn import plots
 from bnn._common.extras import need
 from bnn.evaluation.pieces import Example, Examples
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.entry import Entry
 from bnn.report.sections.picture import slug
 
 MOST, LEAST = 8, 3  # inputs in a strip
+COLUMNS = 8  # of a table's row
 BUDGET = 600_000  # letters of all pictures together: a page stays small enough to send
 
 CERTAIN = (
@@ -39,6 +39,7 @@ class Card:
         uncertainty: total, and how much of it is epistemic.
         right: None where there is no right or wrong.
         picture: a PNG in base64, or None.
+        values: the first columns of a row of a table.
     """
 
     place: str
@@ -48,6 +49,7 @@ class Card:
     uncertainty: str
     right: bool | None
     picture: str | None
+    values: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Strip:
     how: str
     cards: tuple[Card, ...]
     measure: str = "probability"  # what `sure` of the cards is
+    parts: str = "total uncertainty"  # what `uncertainty` of the cards is
 
     @property
     def images(self) -> bool:
@@ -80,19 +83,19 @@ def strips(entries: Sequence[Entry]) -> list[Strip]:
 def _of(entry: Entry) -> Iterator[Strip]:
     evaluation, name = entry.evaluation, slug(entry.name)
     real = evaluation.task == "regression"
-    measure = "one sd" if real else "probability"
+    about = ("one sd", "sd of the noise, and of the network") if real else ("probability", "total uncertainty")
     if evaluation.examples is not None and _telling(evaluation.examples, real):
         least, most = (UNCERTAIN_REAL, CERTAIN_REAL) if real else (UNCERTAIN, CERTAIN)
         parts = (("uncertain", "Least sure", least), ("certain", "Surest", most))
         for part, title, how in parts:
             cards = _cards(getattr(evaluation.examples, part), real)
             if cards:
-                yield Strip(entry.name, f"{part}-{name}", f"{title} of the test inputs", how, cards, measure)
+                yield Strip(entry.name, f"{part}-{name}", f"{title} of the test inputs", how, cards, *about)
     for place, one in evaluation.ood.items():
         if one.examples is not None and one.examples.certain and _telling(one.examples, real):
             cards = _cards(one.examples.certain, real)
             key = f"most-certain-{slug(place)}-{name}"
-            yield Strip(entry.name, key, f"Surest about {place}", OUTSIDE.format(place), cards, measure)
+            yield Strip(entry.name, key, f"Surest about {place}", OUTSIDE.format(place), cards, *about)
 
 
 def _telling(examples: Examples, real: bool) -> bool:
@@ -107,20 +110,32 @@ def _cards(examples: Sequence[Example], real: bool) -> tuple[Card, ...]:
 
 def _card(example: Example, real: bool) -> Card:
     if real:
-        sure = f"± {numbers.figures(math.sqrt(max(example.total, 0.0)))}"
+        sure = f"± {written.figures(example.total)}"
     else:
-        sure = "" if example.probability is None else numbers.probability(example.probability)
-    unit = "variance" if real else "entropy"
+        sure = "" if example.probability is None else written.probability(example.probability)
     right = None if real or example.target is None else example.target == example.prediction
     return Card(
         place=str(example.index),
         prediction=example.prediction,
         truth=example.target or "",
         sure=sure,
-        uncertainty=f"{unit} {numbers.figures(example.total, 2)}",
+        uncertainty=_uncertainty(example, real),
         right=right,
         picture=example.picture,
+        values=_values(example),
     )
+
+
+def _values(example: Example) -> str:
+    """The first columns of a row."""
+    shown = [f"{name} {value or 'missing'}" for name, value in list(example.values.items())[:COLUMNS]]
+    return ", ".join([*shown, *(["…"] if len(example.values) > COLUMNS else [])])
+
+
+def _uncertainty(example: Example, real: bool) -> str:
+    if real:
+        return f"{written.figures(example.aleatoric)}, {written.figures(example.epistemic)}"
+    return f"entropy {written.figures(example.total, 2)}"
 
 
 def figures(entries: Sequence[Entry]) -> Iterator[tuple[str, Any]]:

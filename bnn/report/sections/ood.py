@@ -7,8 +7,8 @@ from typing import Any
 
 from bnn import plots
 from bnn.evaluation.detection import EPISTEMIC, USUAL, words
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.report import numbers
 from bnn.report.comparison import sets
 from bnn.report.sections.picture import Drawn, Picture, in_key, slug
 
@@ -16,8 +16,8 @@ SECTION = "ood"
 XLABEL = {
     "entropy": "entropy (nats)",
     "mutual_information": "mutual information (nats)",
-    "total": "predicted variance (scaled target)",
-    "epistemic": "epistemic variance (scaled target)",
+    "total": "predicted sd (scaled target)",
+    "epistemic": "epistemic sd (scaled target)",
 }
 CROWDED = 4  # more names than that would cover the curves
 
@@ -62,7 +62,7 @@ def _roc(name: str, score: str, runs: Sequence[Drawn]) -> Picture:
         "them (across): the nearer the upper left corner the better, the diagonal is chance."
     )
     found = {run.name: _auroc(run, name, score) for run in runs}
-    facts = ", ".join(f"{run}: AUROC {numbers.decimals(one.value)}" for run, one in found.items() if one is not None)
+    facts = ", ".join(f"{run}: AUROC {written.decimals(one.value)}" for run, one in found.items() if one is not None)
     return Picture(
         SECTION, f"roc-{slug(name)}{_own(score)}", f"Finding {name} by {words(score)}", how, facts, draw, overlaid=True
     )
@@ -91,7 +91,7 @@ def _histogram(name: str, score: str, run: Drawn, scale: tuple[float, float, flo
         f"{words(score)} tells them from test inputs."
     )
     found = _auroc(run, name, score)
-    facts = "" if found is None else f"AUROC {numbers.decimals(found.value)}"
+    facts = "" if found is None else f"AUROC {written.decimals(found.value)}"
     key, title, panel = (
         f"histogram-{slug(name)}-{slug(run.name)}{_own(score)}",
         f"{run.name}: {words(score)} of {name}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bnn import plots
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.sections.picture import Drawn, Picture, slug
 
 SECTION = "selective"
@@ -37,7 +37,7 @@ def _accuracy(runs: Sequence[Drawn]) -> Iterator[Picture]:
             assert run.evaluation.selective is not None
             plots.accuracy_coverage(axes, run.evaluation.selective, label=run.label, color=run.color)
 
-    facts = ", ".join(f"{run.name}: {numbers.percent(_at_half(run))} on the most certain half" for run in seen)
+    facts = ", ".join(f"{run.name}: {written.percent(_at_half(run))} on the most certain half" for run in seen)
     yield Picture(SECTION, "accuracy-coverage", "Accuracy against coverage", HOW, facts, draw, overlaid=True)
 
 
@@ -64,7 +64,7 @@ def _risk(run: Drawn, top: float) -> Picture:
             plots.risk_coverage(axes, curve, ylabel=ylabel, percent=not real, label=f"by {kind}", color=color)
         axes.set_ylim(0, 1.05 * top or 1.0)
 
-    text = numbers.figures if real else numbers.percent
+    text = written.figures if real else written.percent
     facts = ", ".join(f"by {kind}: {text(one.area.value)} on average over all shares" for kind, one in found.items())
     panel = f"{'RMSE' if real else 'Error rate'} against coverage"
     key, title = f"risk-coverage-{slug(run.name)}", f"{run.name}: {panel}"

@@ -8,8 +8,8 @@ from typing import Any
 
 from bnn import plots
 from bnn.evaluation import Evaluation
+from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.report import numbers
 from bnn.report.sections.picture import Drawn, Picture
 
 SECTION = "tradeoff"
@@ -58,7 +58,7 @@ def _picture(
 
     nlls = (run.evaluation.metrics["nll"].value for run in runs)
     lines = (
-        f"{run.name}: {numbers.figures(x)} {xlabel}, NLL {nll:.3f}"
+        f"{run.name}: {written.figures(x)} {xlabel}, NLL {nll:.3f}"
         for run, x, nll in zip(runs, costs, nlls, strict=True)
     )
     return Picture(SECTION, f"tradeoff-{key}", title, how, "; ".join(lines), draw)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bnn import plots
-from bnn.report import numbers
+from bnn.metrics import written
 from bnn.report.sections.picture import Drawn, Picture
 from bnn.train.runs.folder import is_pretraining
 
@@ -114,6 +114,8 @@ def _picture(quantity: Quantity, found: Sequence[tuple[Drawn, list[Curve]]]) -> 
                 )
 
     dashed = any(curve.dashed for _, curves in found for curve in curves)
-    how = f"{quantity.how}{'; dashed is the plain training before the conversion' if dashed else ''}."
-    facts = ", ".join(f"{run.name} ends at {numbers.figures(curves[-1].values[-1])}" for run, curves in found)
+    units = next((run.entry.units for run, _ in found if run.entry.units), "")
+    other = f"; of the {units} target" if units and quantity.key == "validation-rmse" else ""
+    how = f"{quantity.how}{'; dashed is the plain training before the conversion' if dashed else ''}{other}."
+    facts = ", ".join(f"{run.name} ends at {written.figures(curves[-1].values[-1])}" for run, curves in found)
     return Picture(SECTION, f"training-{quantity.key}", quantity.title, how, facts, draw, overlaid=True)

@@ -18,6 +18,7 @@ from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.predictor import Array, Outputs, Predictor
 from bnn.evaluation.scores import RESOLVED, class_labels, own_targets
 from bnn.files import FileFormatError
+from bnn.metrics import written
 from bnn.train.runs.folder import VALIDATION
 from bnn.train.step import Sampling
 
@@ -114,11 +115,15 @@ def smallest_threshold(values: Array, coverage: float) -> float:
 
 
 def _line(one: dict[str, Any], inputs: int) -> str:
-    line = f"threshold {one['threshold']:.6g}{' nats' if 'right' in one else ''}: answers {one['answered']:.1%} of "
+    unit = " nats" if "right" in one else ""
+    line = f"threshold {written.real(one['threshold'], 6)}{unit}: answers {one['answered']:.1%} of "
     line += f"{inputs} validation inputs; "
     if "right" in one:
         return (line + f"{one['right']:.1%} of those are right, {one['right_of_all']:.1%} of all").replace("%", " %")
-    return line.replace("%", " %") + f"their RMSE is {one['rmse']:.4g}, that of all {one['rmse_of_all']:.4g}"
+    return (
+        line.replace("%", " %")
+        + f"their RMSE is {written.real(one['rmse'])}, that of all {written.real(one['rmse_of_all'])}"
+    )
 
 
 def _about(values: Array, thresholds: tuple[float, ...], found: Validation) -> dict[str, Any]:

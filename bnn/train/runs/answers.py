@@ -132,7 +132,7 @@ class Answers:
         abstained: rows in which nothing is answered.
         about: the run, its task, draws, seed, level and threshold, as JSON.
         rule: when to abstain; None: never.
-        stated: what is guaranteed, in a sentence; None: nothing is.
+        stated: what is guaranteed, or whether intervals or probabilities have kept their promise so far, in a sentence.
     """
 
     columns: dict[str, list[Any]]

@@ -24,6 +24,7 @@ State = Literal["fresh", "begun", "finished"]
 # Of the run as a whole.
 RECIPE, RUN, NET = "recipe.json", "run.json", "net.safetensors"
 VALIDATION, EVALUATION, GUARANTEE = "validation.json", "evaluation.json", "guarantee.json"
+PROMISE = "promise.json"
 # Of every stage, which is a folder in that of the run; a run of `bnn.fit` is one stage, in the folder itself.
 CHECKPOINT, BEST, METRICS = "checkpoint.safetensors", "best.safetensors", "metrics.jsonl"
 TENSORBOARD, LOCK = "tensorboard", ".lock"
@@ -52,6 +53,7 @@ class RunFolder(os.PathLike[str]):
     | run.json, net.safetensors | the end | what is needed to use the network, and the network |
     | guarantee.json | the end | scores of the inputs set aside for a guarantee, where there are any |
     | validation.json | `bayesianize train` | predictions on the validation data |
+    | promise.json | `bayesianize train` | whether intervals or probabilities keep their promise |
     | evaluation.json | `bayesianize evaluate` | what `bnn.evaluate` found |
     | STAGE/checkpoint.safetensors, best.safetensors | training | where it resumes, and its best parameters |
     | STAGE/metrics.jsonl, tensorboard/ | training | the numbers of every epoch |

@@ -13,8 +13,11 @@ from bnn._common.checks import whole
 from bnn._common.errors import OptionError, braced
 from bnn._common.records import stored_fields
 from bnn.conformal import Guarantee, calibrate
-from bnn.data.dataset import Data, TargetScale
+from bnn.data.dataset import Data, Part, TargetScale
+from bnn.evaluation.coverage import as_predicted, guaranteed, own_units
+from bnn.evaluation.pieces import Guaranteed
 from bnn.evaluation.predictor import Array, Outputs, Predictor
+from bnn.evaluation.scores import class_labels, own_targets
 from bnn.train.monitor import is_bayesian
 from bnn.train.step import Sampling
 
@@ -45,7 +48,19 @@ class RunGuarantee:
         predictor = Predictor(network, likelihood, samples, BATCH, SEED, data.target)
         with Sampling(network, "weight").in_force():
             outputs = predictor(part, what="guarantee")
-        return cls(calibrate(_predicted(outputs), part.y), outputs.draws)
+        return cls(calibrate(as_predicted(outputs), part.y), outputs.draws)
+
+    def measured(self, network: nn.Module, likelihood: Any, data: Data, part: Part, on: str = "test") -> Guaranteed:
+        """Coverage and size before and after, on inputs that nothing has seen, predicted as `Run.predict` does."""
+        predictor = Predictor(
+            network, likelihood, self.draws if is_bayesian(network) else 0, BATCH, self.seed, data.target
+        )
+        with Sampling(network, "weight").in_force():
+            outputs = predictor(part, what=on)
+        assert part.y is not None
+        real = data.task == "regression"
+        y = own_targets(outputs, part.y, data.target) if real else class_labels(outputs, part.y, data.classes)
+        return guaranteed(self.guarantee, outputs, y, data.target, on)
 
     @property
     def rows(self) -> int:
@@ -65,24 +80,18 @@ class RunGuarantee:
 
     def intervals(self, outputs: Outputs, level: float, target: TargetScale | None) -> tuple[Array, Array]:
         """Lower and upper ends (N, ...), in the target's own units, whose order is that of the network's."""
-        ends = _refused(lambda: self.guarantee.intervals(_predicted(outputs), level), level)
-        lower, upper = (end if target is None else np.asarray(target.own_units(end).numpy()) for end in ends)
-        return lower, upper
+        return own_units(_refused(lambda: self.guarantee.intervals(as_predicted(outputs), level), level), target)
 
     def sets(self, outputs: Outputs, level: float, classes: Sequence[str]) -> list[str]:
         """The classes of every set, the most probable first, in one text with semicolons between."""
-        sets = _refused(lambda: self.guarantee.sets(_predicted(outputs), level), level)
+        sets = _refused(lambda: self.guarantee.sets(as_predicted(outputs), level), level)
         order = np.argsort(-outputs.mean, axis=1, kind="stable")
         rows = zip(sets, order, strict=True)
         return [BETWEEN.join(classes[c] for c in ranked if inside[c]) for inside, ranked in rows]
 
     def stated(self, level: float) -> str:
         """What is guaranteed, in a sentence."""
-        what = "sets of classes" if self.guarantee.method == "lac" else "intervals"
-        return (
-            f"{what} that hold the truth for at least {100 * level:g} % of new inputs from the same source, by "
-            f"{self.rows:,} inputs that nothing else has seen"
-        )
+        return f"guarantee: {self.guarantee.statement(level)}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -102,14 +111,6 @@ def missing() -> OptionError:
         "`bayesianize train --guarantee`, or with data.guarantee = 0.1 in the recipe",
         guarantee=None,
     )
-
-
-def _predicted(outputs: Outputs) -> Any:
-    """Class probabilities, or the mean and total sd of one Gaussian, as `bnn.conformal` takes them."""
-    if outputs.scaled is None:
-        return outputs.mean
-    mean, sd = outputs.scaled
-    return mean[None], sd[None]
 
 
 def _refused(made: Any, level: float) -> Any:

@@ -16,15 +16,16 @@ from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
 from bnn.evaluation.predictor import Outputs, Predictor
+from bnn.evaluation.promise import NOT_KNOWN, Promise, promise_of
 from bnn.evaluation.result import Evaluation
 from bnn.files import save
 from bnn.train.build import build_data
 from bnn.train.history import History
 from bnn.train.laplace import record
 from bnn.train.recipe import Recipe
-from bnn.train.runs.abstaining import Rule, Validation, above, covering
+from bnn.train.runs.abstaining import Rule, Validation, above, covering, predictions
 from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
-from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, RUN, VALIDATION, RunFolder, State
+from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, PROMISE, RUN, VALIDATION, RunFolder, State
 from bnn.train.runs.guaranteeing import RunGuarantee, missing
 from bnn.train.runs.new_inputs import read_inputs
 from bnn.train.settling import Comparison
@@ -98,6 +99,16 @@ class Run:
         return Evaluation.load(self.folder.file(EVALUATION))
 
     @property
+    def promise(self) -> Promise | None:
+        """Whether its intervals, or probabilities, keep their promise: by its evaluation, or as training ended."""
+        evaluation = self.evaluation
+        if evaluation is not None and evaluation.promise is not None:
+            return evaluation.promise
+        if self.folder is None or (stored := self.folder.read(PROMISE)) is None:
+            return None
+        return Promise.from_dict(stored)
+
+    @property
     def validation(self) -> Validation | None:
         """Predictions on the validation data, as the folder holds them; None if it does not."""
         if self.folder is None or (stored := self.folder.read(VALIDATION)) is None:
@@ -111,6 +122,7 @@ class Run:
         assert self.folder is not None
         self.folder.remove(VALIDATION)  # of the network that was there before
         self.folder.remove(GUARANTEE)
+        self.folder.remove(PROMISE)
         save(self.network, self.folder.file(NET))
         if self.guarantee is not None:
             self.folder.write(GUARANTEE, self.guarantee.to_dict(), indent=None)
@@ -125,6 +137,19 @@ class Run:
         assert self.folder is not None
         found = Validation.of(self.network, self.likelihood, data, samples)
         self.folder.write(VALIDATION, found.to_dict(), indent=None)
+        return found
+
+    def write_promise(self, data: Data) -> Promise | None:
+        """Whether intervals, or probabilities, keep their promise on (at most 10,000 inputs of) the test part of
+        `data`, or, without one, the validation part; kept in the run's folder. None where there is neither.
+        """
+        on = "validation" if data.test is None else "test"
+        part = data.validation if data.test is None else data.test
+        if part is None or part.y is None:
+            return None
+        found = promise_of(*predictions(self.network, self.likelihood, data, part), on, self.guarantee is not None)
+        if found is not None and self.folder is not None:
+            self.folder.write(PROMISE, found.to_dict())
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,8 +263,13 @@ class Run:
         else:
             ends = None if promised is None else promised.intervals(outputs, options.promised, self.target)
             answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends, self.targets)
-        stated = None if promised is None else promised.stated(options.promised)
-        return replace(answers, about=self._about(options, outputs, rule), rule=rule, stated=stated)
+        kept = self.promise if promised is None else None
+        if promised is not None:
+            stated = promised.stated(options.promised)
+        else:
+            stated = NOT_KNOWN if kept is None else kept.sentence
+        about = self._about(options, outputs, rule) | {"promise": None if kept is None else kept.to_dict()}
+        return replace(answers, about=about, rule=rule, stated=stated)
 
     def _guarantee(self, options: PredictOptions) -> RunGuarantee | None:
         """The guarantee, where it is asked for; OptionError where there is none, or not of such predictions."""

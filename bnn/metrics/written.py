@@ -1,4 +1,4 @@
-"""How numbers are written."""
+"""How numbers are written, for people: everywhere the same."""
 
 from __future__ import annotations
 
@@ -59,6 +59,17 @@ def seconds(value: float) -> str:
     thousandths = 1000 * value
     rounded = float(f"{thousandths:.2g}")
     return f"{rounded:.0f} ms" if rounded >= 10 else f"{figures(thousandths, 2)} ms"
+
+
+def real(value: float, digits: int = 4) -> str:
+    """A real number in its own units: whole where it is that large, else so many digits, without trailing zeros.
+
+    >>> real(63410.2), real(151.34), real(0.0529), real(-0.5), real(2.0), real(3.2e-7), real(0.0)
+    ('63,410', '151.3', '0.0529', '-0.5', '2', '3.2e-07', '0')
+    """
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.{digits - 1}e}"
+    return f"{value:.{digits}g}"
 
 
 FORMATS: dict[str, Callable[..., str]] = {"percent": percent, "decimals": decimals, "figures": figures}

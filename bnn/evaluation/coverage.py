@@ -1,0 +1,133 @@
+"""How often intervals, or sets of classes, hold the truth, and how large they are: the model's own, and guaranteed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bnn.conformal import Guarantee, rows_needed
+from bnn.data.dataset import TargetScale
+from bnn.evaluation.pieces import Coverage, Guaranteed
+from bnn.evaluation.predictor import Array, Outputs
+from bnn.metrics.bootstrap import Interval
+from bnn.metrics.regression import normal_cdf
+
+LEVELS = (0.5, 0.8, 0.9)  # that tables show
+CURVE = tuple(round(0.05 * i, 2) for i in range(1, 20))  # of a picture
+Z = 1.959964  # of 95 % intervals
+
+
+def wilson(share: float, n: int, z: float = Z) -> Interval:
+    """Wilson's interval of a share of n independent inputs: it has a width where all, or none, are inside.
+
+    >>> print(wilson(0.83, 111))
+    0.83 [0.749, 0.889]
+    """
+    middle, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    scale = 1 + z * z / n
+    return Interval(share, max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale))
+
+
+def own_coverage(outputs: Outputs, targets: Array, levels: Sequence[float] = CURVE) -> tuple[Coverage, ...]:
+    """Of the central intervals of real predictions, at every level, from u = F(y), F the predicted distribution.
+
+    y is in the central interval of level L where (1 - L) / 2 <= u <= (1 + L) / 2. Targets that are NaN do not count.
+    """
+    u = _probability_below(outputs, targets)
+    return tuple(_coverage(level, np.abs(u - 0.5) <= level / 2, None, ~np.isnan(u)) for level in levels)
+
+
+def guaranteed(
+    guarantee: Guarantee, outputs: Outputs, targets: Array, target: TargetScale | None, on: str = "test"
+) -> Guaranteed:
+    """Coverage and size of the model's own intervals, or sets, before, and of those of a guarantee after.
+
+    Args:
+        guarantee: of predictions made as `outputs` were.
+        outputs, targets: of inputs that neither training nor the guarantee has seen; targets in their own units, or
+            class labels.
+        target: how real targets were scaled.
+        on: what these inputs are called.
+    """
+    real = outputs.scaled is not None
+    before, after = (_intervals, _guaranteed_intervals) if real else (_sets, _guaranteed_sets)
+    levels = [level for level in LEVELS if rows_needed(level) <= guarantee.rows]
+    return Guaranteed(
+        rows=guarantee.rows,
+        method=guarantee.method,
+        on=on,
+        before=tuple(before(outputs, targets, level) for level in LEVELS),
+        after=tuple(after(guarantee, outputs, targets, level, target) for level in levels),
+        statement=guarantee.statement(max(levels, default=LEVELS[0])) if levels else "",
+    )
+
+
+def as_predicted(outputs: Outputs) -> Any:
+    """Class probabilities, or the mean and total sd of one Gaussian, as `bnn.conformal` takes them."""
+    if outputs.scaled is None:
+        return outputs.mean
+    mean, sd = outputs.scaled
+    return mean[None], sd[None]
+
+
+def own_units(ends: tuple[Array, Array], target: TargetScale | None) -> tuple[Array, Array]:
+    """Ends of intervals (N, ...) in the target's own units, whose order is that of the network's."""
+    if target is None:
+        return ends
+    lower, upper = (np.asarray(target.own_units(end).numpy()) for end in ends)
+    return lower, upper
+
+
+def _probability_below(outputs: Outputs, targets: Array) -> Array:
+    """F(y) of every target (N, ...), F the mixture of the draws, or the Gaussian with its moments."""
+    if outputs.components is None:
+        return np.asarray(normal_cdf((targets - outputs.mean) / np.sqrt(outputs.total)))
+    means, sds = outputs.components
+    targets = np.log(targets) if outputs.scale == "log" else targets
+    return np.asarray(np.mean([normal_cdf((targets - m) / s) for m, s in zip(means, sds, strict=True)], axis=0))
+
+
+def _intervals(outputs: Outputs, targets: Array, level: float) -> Coverage:
+    return _inside(level, outputs.interval(level), targets)
+
+
+def _guaranteed_intervals(
+    guarantee: Guarantee, outputs: Outputs, targets: Array, level: float, target: TargetScale | None
+) -> Coverage:
+    return _inside(level, own_units(guarantee.intervals(as_predicted(outputs), level), target), targets)
+
+
+def _inside(level: float, ends: tuple[Array, Array], targets: Array) -> Coverage:
+    lower, upper = ends
+    return _coverage(level, (lower <= targets) & (targets <= upper), upper - lower, ~np.isnan(targets))
+
+
+def _sets(outputs: Outputs, labels: Array, level: float) -> Coverage:
+    """The most probable classes that together have a probability of at least `level`."""
+    order = np.argsort(-outputs.mean, axis=1, kind="stable")
+    ordered = np.take_along_axis(outputs.mean.astype(np.float64), order, axis=1)
+    inside = np.empty(ordered.shape, dtype=bool)
+    np.put_along_axis(inside, order, ordered.cumsum(axis=1) - ordered < level, axis=1)
+    return _of_sets(level, inside, labels)
+
+
+def _guaranteed_sets(
+    guarantee: Guarantee, outputs: Outputs, labels: Array, level: float, target: TargetScale | None
+) -> Coverage:
+    return _of_sets(level, guarantee.sets(outputs.mean, level), labels)
+
+
+def _of_sets(level: float, inside: Array, labels: Array) -> Coverage:
+    return _coverage(level, inside[np.arange(len(labels)), labels], inside.sum(axis=1), np.ones(len(labels), bool))
+
+
+def _coverage(level: float, inside: Array, sizes: Array | None, known: Array) -> Coverage:
+    """Means over the targets that are known; the interval counts inputs, for the targets of one may hang together."""
+    inputs = int(known.reshape(len(known), -1).any(axis=1).sum())
+    if not inputs:
+        return Coverage(level, Interval(math.nan, math.nan, math.nan), math.nan, 0)
+    size = math.nan if sizes is None else float(sizes[known].mean())
+    return Coverage(level, wilson(float(inside[known].mean()), inputs), size, inputs)

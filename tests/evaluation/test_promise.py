@@ -1,0 +1,207 @@
+"""Coverage and promises against definitions, simulation and scipy; guarantees in evaluations; older files."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+import bnn
+from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, predicted_interval, wilson
+from bnn.evaluation.predictor import Outputs
+from bnn.evaluation.promise import Z_OF_THREE, promise_of
+
+
+def reals(means: np.ndarray, sds: np.ndarray) -> Outputs:
+    """Of draws (K, N)."""
+    mean, epistemic, aleatoric = means.mean(0), means.var(0), np.square(sds).mean(0)
+    total = aleatoric + epistemic
+    scores = {"total": np.sqrt(total), "epistemic": np.sqrt(epistemic)}
+    return Outputs(mean, total, aleatoric, epistemic, scores, (means, sds), len(means), scaled=(mean, np.sqrt(total)))
+
+
+def normal(n: int, sd: float = 1.0) -> Outputs:
+    return reals(np.zeros((1, n)), np.full((1, n), sd))
+
+
+def classes(probs: np.ndarray) -> Outputs:
+    zeros = np.zeros(len(probs))
+    return Outputs(probs, zeros, zeros, zeros, {"max_prob": 1 - probs.max(1)}, None, 1)
+
+
+@pytest.mark.parametrize(("inside", "n"), [(0, 10), (10, 10), (83, 111), (500, 1000)])
+def test_wilson_is_that_of_scipy(inside: int, n: int) -> None:
+    expected = stats.binomtest(inside, n).proportion_ci(0.95, method="wilson")
+    found = wilson(inside / n, n)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert pytest.approx(stats.norm.ppf(1 - 0.05 / 6), abs=1e-5) == Z_OF_THREE
+
+
+def test_coverage_is_the_share_inside_the_intervals_of_the_mixture() -> None:
+    rng = np.random.default_rng(0)
+    outputs = reals(rng.normal(size=(5, 200)), rng.uniform(0.3, 1.5, size=(5, 200)))
+    y = rng.normal(size=200) * 1.3
+    for one in own_coverage(outputs, y):
+        low, high = predicted_interval(outputs, one.level)
+        assert one.covered.value == pytest.approx(((low <= y) & (y <= high)).mean())
+        assert one.inputs == 200
+
+
+def test_targets_that_are_missing_do_not_count() -> None:
+    y = np.where(np.arange(40) < 10, np.nan, 0.0)
+    (found,) = own_coverage(normal(40), y, [0.5])
+    assert (found.covered.value, found.inputs) == (1.0, 30)
+    assert promise_of(normal(3), np.full(3, np.nan)) is None
+
+
+def test_promises_that_are_kept_are_seldom_called_broken() -> None:
+    """Of 1,000 sets drawn as promised at most 5 %, and two standard errors, count as broken."""
+    rng = np.random.default_rng(1)
+    reports = [promise_of(normal(200), rng.normal(size=200)) for _ in range(1000)]
+    assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+    p = rng.dirichlet(np.ones(3), size=(1000, 300))
+    labels = (rng.random((1000, 300, 1)) < p.cumsum(2)).argmax(2)
+    reports = [promise_of(classes(one), y) for one, y in zip(p, labels, strict=True)]
+    assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+
+
+def test_promises_that_are_broken_are_called_so() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=1000)
+    for sd, verdict in ((0.7, "too narrow"), (1.5, "too wide"), (1.0, "as promised")):
+        found = promise_of(normal(1000, sd), y)
+        assert found is not None
+        assert found.verdict == verdict
+        assert found.kept == (verdict == "as promised")
+        inside = np.abs(y) <= sd * stats.norm.ppf(0.5 + found.promised / 2)
+        assert found.held == pytest.approx(inside.mean())
+        assert verdict in found.sentence
+        assert f"hold {100 * found.held:.1f} % of 1,000 test targets" in found.sentence
+        assert ("guarantee" in found.sentence) == (not found.kept)
+    tails = promise_of(normal(1000), np.where(rng.random(1000) < 0.25, 30.0, 0.3 * y))
+    assert tails is not None
+    assert tails.verdict == "of the wrong shape"
+
+
+def test_classes_sure_of_more_than_they_know() -> None:
+    labels = np.arange(500) % 10 == 0  # 90 % are of class 0
+    for sure, verdict in ((0.99, "overconfident"), (0.9, "as promised"), (0.6, "underconfident")):
+        found = promise_of(classes(np.tile([sure, 1 - sure], (500, 1))), labels.astype(int), "validation")
+        assert found is not None
+        assert (found.verdict, found.held, found.promised) == (verdict, 0.9, pytest.approx(sure))
+        assert "right on 90.0 % of 500 validation inputs" in found.sentence
+
+
+def test_a_gap_that_is_certain_but_small_is_no_matter() -> None:
+    labels = (np.arange(100_000) % 100 < 9).astype(int)  # 91 % against 93 %
+    found = promise_of(classes(np.tile([0.93, 0.07], (100_000, 1))), labels)
+    assert found is not None
+    assert found.kept
+
+
+def test_a_guarantee_before_and_after() -> None:
+    rng = np.random.default_rng(3)
+    held, new = normal(400, 0.5), normal(20_000, 0.5)
+    guarantee = bnn.conformal.calibrate(as_predicted(held), rng.normal(size=400))
+    y = rng.normal(size=20_000)
+    found = guaranteed(guarantee, new, y, None)
+    for before, after in zip(found.before, found.after, strict=True):
+        width = 2 * 0.5 * stats.norm.ppf(0.5 + before.level / 2)
+        assert before.size == pytest.approx(width)
+        assert before.covered.value == pytest.approx((np.abs(y) <= width / 2).mean())
+        lower, upper = guarantee.intervals(as_predicted(new), before.level)
+        assert after.size == pytest.approx(float((upper - lower).mean()))
+        assert after.covered.value == pytest.approx(before.level, abs=0.08)  # four sds of 400 rows at 0.5, and less
+    assert "with 400 inputs set aside" in found.statement
+    few = bnn.conformal.calibrate(as_predicted(normal(5)), rng.normal(size=5))
+    assert [one.level for one in guaranteed(few, new, y, None).after] == [0.5, 0.8]
+
+
+def test_sets_before_and_after_by_definition() -> None:
+    rng = np.random.default_rng(4)
+    p = rng.dirichlet(np.ones(4), size=300)
+    y = rng.integers(0, 4, 300)
+    guarantee = bnn.conformal.calibrate(p[:100], y[:100])
+    found = guaranteed(guarantee, classes(p[100:]), y[100:], None)
+    for before, after in zip(found.before, found.after, strict=True):
+        sizes, inside = [], []
+        for row, label in zip(p[100:], y[100:], strict=True):
+            chosen: list[int] = []
+            for c in np.argsort(-row):
+                if sum(row[chosen]) < before.level:
+                    chosen.append(int(c))
+            sizes.append(len(chosen))
+            inside.append(label in chosen)
+        assert (before.size, before.covered.value) == pytest.approx((np.mean(sizes), np.mean(inside)))
+        sets = guarantee.sets(p[100:], before.level)
+        assert (after.size, after.covered.value) == pytest.approx(
+            (sets.sum(1).mean(), sets[range(200), y[100:]].mean())
+        )
+
+
+def test_the_spread_of_coverage_is_that_of_beta() -> None:
+    guarantee = bnn.conformal.calibrate((np.zeros((1, 66)), np.ones((1, 66))), np.arange(66.0))
+    k = math.ceil(67 * 0.9)
+    assert f"by {100 * stats.beta(k, 67 - k).std():.1f} points" in guarantee.statement(0.9)
+    with pytest.raises(ValueError, match="takes 99 calibration rows"):
+        guarantee.statement(0.99)
+
+
+def evaluated() -> bnn.Evaluation:
+    torch.manual_seed(0)
+    x = torch.randn(120, 2)
+    y = 1000 * x[:, :1] + 100 * torch.randn(120, 1)
+    net = nn.Linear(2, 1)
+    data = bnn.data.arrays(x, y, task="regression", test=0.4, guarantee=30)
+    noise = bnn.fit(net, data, epochs=5, progress=False).likelihood
+    assert data.guarantee is not None
+    guarantee = bnn.conformal.calibrate(
+        bnn.predict(net, data.guarantee.x, samples=0, likelihood=noise), data.guarantee.y
+    )
+    far = {"far": 10 * torch.randn(20, 2)}
+    return bnn.evaluate(net, data, likelihood=noise, guarantee=guarantee, ood=far, resamples=20)
+
+
+def test_an_evaluation_says_it_all_and_keeps_it() -> None:
+    found = evaluated()
+    assert found.promise is not None
+    assert found.guarantee is not None
+    text = found.table()
+    assert found.promise.sentence in text
+    assert found.guarantee.statement in text
+    assert "variance" not in text.split("verdict")[0]
+    again = bnn.Evaluation.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    assert [one.level for one in found.guarantee.before] == list(LEVELS)
+
+
+def test_variances_of_older_files_are_read_as_sds() -> None:
+    found = evaluated()
+    stored = json.loads(json.dumps(found.to_dict()))
+
+    def squared(one: dict[str, float]) -> None:
+        one.update({name: one[name] ** 2 for name in ("total", "aleatoric", "epistemic")})
+
+    squared(stored["uncertainty"])
+    squared(stored["ood"]["far"]["uncertainty"])
+    groups = [stored["examples"], stored["ood"]["far"]["examples"]]
+    for example in [one for group in groups for part in group.values() for one in part]:
+        squared(example)
+    for histogram in stored["ood"]["far"]["histograms"].values():
+        histogram["edges"] = [edge**2 for edge in histogram["edges"]]
+    for name in ("coverage", "promise", "guarantee", "target"):
+        del stored[name]
+    again = bnn.Evaluation.from_dict(stored | {"format_version": 1})
+    assert again.uncertainty.total == pytest.approx(found.uncertainty.total)
+    assert again.ood["far"].uncertainty.aleatoric == pytest.approx(found.ood["far"].uncertainty.aleatoric)
+    assert again.examples is not None
+    assert found.examples is not None
+    assert again.examples.certain[0].total == pytest.approx(found.examples.certain[0].total)
+    edges = [one.ood["far"].histograms["total"].edges for one in (again, found)]
+    assert edges[0] == pytest.approx(edges[1])
+    assert again.promise is None
