@@ -18,12 +18,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from bnn.report.numbers import figures
 from experiments.case import CASES, RESULTS, Case
 from experiments.pictures import PICTURES
 from experiments.records import Records
 
 DOCS = CASES.parents[1] / "docs"
-PERCENT = {"accuracy", "accuracy_first_half", "ece", "share"}
+PERCENT = {"accuracy", "accuracy_first_half", "ece", "share", "coverage_50", "coverage_80", "coverage_90"}
+OWN_UNITS = {"rmse", "crps", "width_90"}  # numbers of any size
 WHOLE = {"parameters", "bytes", "effective_size"}
 HEAD = """# Results
 
@@ -39,9 +41,11 @@ Run = dict[str, Any]
 def figure(metric: str, value: float) -> str:
     """A number as people read it.
 
-    >>> figure("accuracy", 0.7635), figure("nll", 0.4), figure("parameters", 50_280)
-    ('76.4', '0.400', '50,280')
+    >>> figure("accuracy", 0.7635), figure("nll", 0.4), figure("parameters", 50_280), figure("rmse", 0.00123)
+    ('76.4', '0.400', '50,280', '0.00123')
     """
+    if metric in OWN_UNITS:
+        return figures(value)
     if metric in PERCENT:
         return f"{math.floor(1000 * value + 0.5 + 1e-7) / 10:.1f}"  # halves go up, and nothing is -0.0
     return f"{value:,.0f}" if metric in WHOLE else f"{value:.1f}" if "seconds" in metric else f"{value:.3f}"
@@ -132,6 +136,7 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
         if axes:
             lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]
+    lines += case.further_lines(every)
     if drawable(case, runs):
         lines += [f"![{case.title}](images/{picture_name(case)})", ""]
     lines += [filled(case.says.strip(), runs), "", f"Limits: {case.limits.strip()}", ""]
