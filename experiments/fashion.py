@@ -10,7 +10,8 @@ A row is a model, and what is added to it after training, as "point-u + laplace"
     ffg-w           mean and sd for every weight, from the trained CNN
     ffg-u, ensemble-u       inducing weights from the trained CNN, at a share of its parameters
     point-u         the control: the same factors without noise and without a KL
-    compressed, compressed point    three networks of ffg-u, of point-u, from three trained CNNs
+    small point-u   the same in fewer parameters: with a posterior for all directions it has the share of the others
+    compressed, compressed point, compressed small point    three networks of ffg-u, of point-u, from three trained CNNs
     + temperature   one temperature for all logits, from validation data
     + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
@@ -38,7 +39,7 @@ from bnn.data import Part
 from bnn.functional.linalg import inverse_softplus
 from bnn.nn.base import BayesianLayer
 from experiments.data import images
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, plain_layer, row, with_laplace_
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, laplace_head, plain_layer, row, with_laplace_
 
 MEMBERS = 3
 ACTIVATIONS = 512
@@ -51,7 +52,9 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "ensemble-u": (1.0, 0.1),
 }
 POINT = {"max_sd_u": 0}
-FAMILIES = {"ffg-u": "ffg-u", "ensemble-u": "ensemble-u", "point-u": "inducingdeterministic"}
+POINTS = ("point-u", "small point-u")
+FAMILIES = {"ffg-u": "ffg-u", "ensemble-u": "ensemble-u"} | dict.fromkeys(POINTS, "inducingdeterministic")
+COMPRESSED = {"compressed": "ffg-u", "compressed point": "point-u", "compressed small point": "small point-u"}
 
 
 def cnn() -> nn.Module:
@@ -111,8 +114,8 @@ def loaded(foreign: int) -> Sets:
 def model(base: str, sets: Sets, settings: dict[str, Any]) -> tuple[nn.Module, float]:
     """The network of a row, and the seconds of one processor that it took from the very beginning."""
     first = MEMBERS * settings["seed"]
-    if base in ("deep ensemble", "compressed", "compressed point"):
-        make = {"compressed": "ffg-u", "compressed point": "point-u"}.get(base)
+    if base in ("deep ensemble", *COMPRESSED):
+        make = COMPRESSED.get(base)
         found = [
             converted(make, first + k, sets, settings) if make else deterministic(first + k, sets, settings)
             for k in range(MEMBERS)
@@ -176,9 +179,11 @@ def _weighted(base: str, kl_weight: float, k: int, sets: Sets, settings: dict[st
 def _convert_(net: nn.Module, base: str, sets: Sets, settings: dict[str, Any]) -> None:
     """To the sizes that the budget gives CNN 0, so that all networks are of one shape."""
     x = sets.data.train.inputs(slice(0, ACTIVATIONS))
-    own = POINT if base == "point-u" else {}
+    own = POINT if base in POINTS else {}
     sized = copy.deepcopy(deterministic(0, sets, settings)[0])
-    bnn.bayesianize_(sized, FAMILIES[base], budget=settings["fraction"], activations=x, **own)
+    room = laplace_head(sized[-1]) if base == "small point-u" else 0
+    budget = round(settings["fraction"] * bnn.parameter_count(sized)) - room
+    bnn.bayesianize_(sized, FAMILIES[base], budget=budget if room else settings["fraction"], activations=x, **own)
     inference = {
         name: {
             "inference": FAMILIES[base],

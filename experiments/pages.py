@@ -133,6 +133,8 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
     axes = [spec["tables"]] if isinstance(spec.get("tables"), str) else spec.get("tables", [])
     for values in itertools.product(*(values_of(every, axis) for axis in axes)):
         own = matching(every, dict(zip(axes, values, strict=True)))
+        if not own:  # not every value goes with every other
+            continue
         if axes:
             lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]

@@ -11,7 +11,7 @@ A row is a network, and what is added to it after training, as "point taught + l
     + temperature   one temperature for all logits
     + laplace       a posterior over all inputs of the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
-    + laplace, temperature  the former, then one temperature
+    + laplace and temperature  the former, then one temperature
 
 The last layer of converted networks is put back as the plain layer that it is before Laplace, so that its posterior has
 all directions of its inputs; conversions leave room for it, so that no row has more than its share of parameters.
@@ -36,7 +36,7 @@ from bnn.data import Data, Part
 from experiments.data import imagenet_scaled
 from experiments.nets import trained
 from experiments.scores import class_scores
-from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, plain_layer, row, with_laplace_
+from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, laplace_head, plain_layer, row, with_laplace_
 
 TEST = 8000  # images; those after them are validation data
 ACTIVATIONS = 512  # unlabelled images that a conversion sees
@@ -88,13 +88,18 @@ def loaded(name: str, foreign: int) -> tuple[nn.Module, Sets]:
 def teaching(settings: dict[str, Any]) -> dict[str, Any]:
     """Scores on the validation images with the teacher's weight and temperature as given; weight 0: no teacher.
 
-    The temperature of `nll_after_temperature` is learned on one half of them for the other.
+    Who teaches is the network as it is, or "calibrated", with a temperature of its own from the validation images. The
+    temperature of `nll_after_temperature` is learned on one half of them for the other.
     """
     plain, sets = loaded(settings["net"], 1)
     weight, temperature = settings["weight"], settings["temperature"]
     own = settings | {"teacher": {"teacher_weight": weight, "teacher_temperature": temperature}}
     base = settings["student"] + (" taught" if weight else "")
-    net, seconds = fitted(base, plain, sets, own, f"-{settings['images']}-{weight:g}-{temperature:g}")
+    name = f"-{settings['images']}-{weight:g}-{temperature:g}"
+    if settings["who"] == "calibrated":
+        bnn.calibrate_(plain := copy.deepcopy(plain), sets.validation, progress=False)
+        name += "-calibrated"
+    net, seconds = fitted(base, plain, sets, own, name)
     draws = settings["draws"] if drawn_layers(net) else 0
     generator = torch.Generator().manual_seed(0)
     x = sets.validation.inputs()
@@ -132,14 +137,6 @@ def fitted(
 
     name = f"{settings['net']}-{fraction:g}-{base}-{epochs}-{seed}{more_name}"
     return kept(name, lambda: copy.deepcopy(plain), train_)
-
-
-def laplace_head(linear: nn.Linear) -> int:
-    """How many parameters Laplace over all directions adds to a plain last layer."""
-    own = copy.deepcopy(linear)
-    x = torch.randn(100, own.in_features)
-    bnn.laplace_(own, (x, torch.randint(own.out_features, (100,))), prior_precision=1.0, progress=False)
-    return bnn.parameter_count(own) - bnn.parameter_count(linear)
 
 
 def by_channels_(net: nn.Module) -> nn.Module:

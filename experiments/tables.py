@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable
@@ -78,6 +79,14 @@ def plain_layer(linear: nn.Linear) -> nn.Linear:
     plain = nn.Linear(linear.in_features, linear.out_features)
     plain.load_state_dict({"weight": linear.weight.detach(), "bias": linear.bias.detach()})
     return plain.eval()
+
+
+def laplace_head(linear: nn.Linear) -> int:
+    """How many parameters Laplace over all directions adds to a plain last layer."""
+    own = copy.deepcopy(linear)
+    x = torch.randn(100, own.in_features)
+    bnn.laplace_(own, (x, torch.randint(own.out_features, (100,))), prior_precision=1.0, progress=False)
+    return bnn.parameter_count(own) - bnn.parameter_count(linear)
 
 
 def drawn_layers(net: nn.Module) -> int:
