@@ -29,6 +29,7 @@ from bnn.metrics.regression import interval
 from bnn.train.execute import run_recipe
 from bnn.train.runs.guaranteeing import BATCH, SEED
 from bnn.train.runs.run import Run
+from bnn.train.step import Sampling
 from experiments import coverage_sets
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -37,7 +38,6 @@ FLAGS: dict[str, dict[str, Any]] = {  # of `bayesianize train`, beside the data
     "ffg-u": {},
     "guarantee": {"guarantee": True},
 }
-HELD_OUT = "validation"  # the part whose residuals are the noise of scikit-learn's network
 
 Floats = NDArray[np.float64]
 Ends = dict[float, tuple[Floats, Floats]]
@@ -75,7 +75,8 @@ def predicted(found: Run, data: Data) -> tuple[Outputs, Floats]:
     assert data.test.y is not None
     plain = found.recipe is not None and not found.recipe.bayesian
     predict = Predictor(found.network, found.likelihood, 0 if plain else None, BATCH, SEED, found.target)
-    outputs = predict(data.test)
+    with Sampling(found.network, "weight").in_force():  # every draw is one function of all rows, as in `Run.predict`
+        outputs = predict(data.test)
     return outputs, own_targets(outputs, data.test.y, found.target)
 
 
@@ -125,7 +126,7 @@ def mlp(data: Data, seed: int) -> dict[str, Any]:
     assert data.target is not None
     (x, y), (x_held, y_held), (x_test, y_test) = (
         (part.inputs().numpy().astype(float), data.target.own_units(part.y.double()).numpy()[:, 0])
-        for part in (data.train, getattr(data, HELD_OUT), data.test)
+        for part in (data.train, data.validation, data.test)
     )
     centre, scale = data.target.mean[0], data.target.sd[0]
 
