@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_positive
 from bnn._engine.inputs import check_network
+from bnn.likelihoods.base import Likelihood
 from bnn.nn.base import BayesianLayer
 from bnn.nn.pruning import pruned_entries
 
@@ -61,8 +62,8 @@ def parameter_groups(network: nn.Module, lr: float, *, scales: float = 10.0, u: 
 
     - the inducing matrix u of a layer: u * lr * rms(u). After a start from trained weights rms(u) runs from 1 to 30
       over the layers, so one rate cannot suit all.
-    - scales (posterior sds, lamda): scales * lr. They are kept through softplus, where a step moves the logarithm of a
-      small scale: from 1e-4 to a cap of 0.1 it is a way of 7.
+    - scales (posterior sds, lamda, the noise of a likelihood): scales * lr. They are kept through softplus, where a
+      step moves the logarithm of a small scale: from 1e-4 to a cap of 0.1 it is a way of 7.
     - everything else: lr. Triangles of a covariance hold more than scales, so they are here, too.
 
     Args:
@@ -108,13 +109,20 @@ def _kinds(network: nn.Module) -> tuple[list[Tensor], list[Tensor], dict[str, li
             if not parameter.requires_grad or id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            if isinstance(module, BayesianLayer) and name in module.scales:
+            if name in _scales(module):
                 small.append(parameter)
             elif isinstance(module, BayesianLayer) and name in module.sized:
                 sized.setdefault(prefix, []).append(parameter)
             else:
                 rest.append(parameter)
     return rest, small, sized
+
+
+def _scales(module: nn.Module) -> tuple[str, ...]:
+    """The names of a module's own parameters that are standard deviations or lamda."""
+    if isinstance(module, Likelihood):
+        return module.noise
+    return tuple(module.scales) if isinstance(module, BayesianLayer) else ()
 
 
 def _rms(tensor: Tensor) -> float:

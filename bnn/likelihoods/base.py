@@ -24,6 +24,9 @@ class Likelihood(nn.Module):
     name: ClassVar[str | None] = None  # as configurations spell it; None: not registered
     task: ClassVar[str | None] = None  # "classification", "multilabel" or "regression"; None: says nothing about itself
     outputs_per_target: ClassVar[int] = 1  # numbers the network gives for each class, label or real target
+    noise: ClassVar[tuple[str, ...]] = ()  # the parameters or buffers that `settle_` sets
+    starts: ClassVar[bool] = False  # a training that begins with noise of no training settles it first, too
+    settled: bool = False  # whether the noise is that of a training
     logits: ClassVar[bool] = False  # outputs are logits, which a temperature divides: then it must fill `gaps`, too
     ignore_index: int | None = None  # of classification: positions with this target do not count
 
@@ -33,10 +36,38 @@ class Likelihood(nn.Module):
             duties = (*DUTIES, "gaps") if cls.logits else DUTIES
             register(cls, needed=[duty for duty in duties if getattr(cls, duty) is getattr(Likelihood, duty)])
 
+    @classmethod
+    def of(cls, targets: int = 1) -> Likelihood:
+        """One with its default options, for so many real targets; most do not care how many there are."""
+        return cls()
+
     @property
     def learns(self) -> bool:
         """Whether it has parameters of its own, such as a noise: by its name alone it is then not the trained one."""
         return any(True for _ in self.parameters())
+
+    @property
+    def settles(self) -> bool:
+        """Whether `settle_` does anything: there is a noise, and it is not held."""
+        return bool(self.noise)
+
+    def levels(self) -> dict[str, list[float]]:
+        """The noise by its name, as {"sd": [...]}: a number for every target, or one for all; {}: there is none."""
+        return {}
+
+    def settle_(self, outputs: Tensor, target: Tensor) -> None:
+        """Sets the noise, in place, to what makes the prediction as a whole likeliest: the mixture over K draws.
+
+            argmax sum_n log 1/K sum_k p(y_n | output_kn)        for every target by itself
+
+        Training averages the log-likelihood of single draws on data that the network has seen; so its noise holds the
+        spread of the draws, which a prediction adds once more, and misses what new data would show. Targets that are
+        NaN do not count. Does nothing where there is no noise: see `settles`.
+
+        Args:
+            outputs: of K draws, (K, N, ...).
+            target: (N, ...), better not of the training data.
+        """
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood of every datum (N,), in nats."""
@@ -120,7 +151,7 @@ class Likelihood(nn.Module):
 
     def learned_(self, values: Mapping[str, Any]) -> None:
         """Takes over learned parameters, in place; ValueError where they are not this likelihood's."""
-        own = dict(self.named_parameters())
+        own = self.kept()
         tensors = {name: torch.as_tensor(value, device="cpu") for name, value in values.items()}
         if {name: one.shape for name, one in own.items()} != {name: one.shape for name, one in tensors.items()}:
             raise ValueError(f"the likelihood {self.name!r} learns {sorted(own)}, got {dict(values)!r:.60}")
@@ -128,12 +159,16 @@ class Likelihood(nn.Module):
             for name, parameter in own.items():
                 parameter.copy_(tensors[name])
 
+    def kept(self) -> dict[str, Tensor]:
+        """What is stored beside the options: parameters that were learned, and the noise as it was settled."""
+        return dict(self.named_parameters()) | {name: getattr(self, name) for name in self.noise if self.settles}
+
     def pooled(self, others: Sequence[Any]) -> Likelihood:
         """One likelihood for several, this one among them, that were learned apart: the mean of their parameters."""
         mean = copy.deepcopy(self)
         with torch.no_grad():
-            for name, parameter in mean.named_parameters():
-                parameter.copy_(torch.stack([other.get_parameter(name) for other in others]).mean(0))
+            for name, value in mean.kept().items():
+                value.copy_(torch.stack([other.kept()[name] for other in others]).mean(0))
         return mean
 
 
@@ -151,7 +186,7 @@ def record(likelihood: Any) -> dict[str, Any]:
     found = about(likelihood)
     if found.name is None:
         return {"name": None}
-    learned = {name: parameter.detach().cpu().tolist() for name, parameter in found.named_parameters()}
+    learned = {name: value.detach().cpu().tolist() for name, value in found.kept().items()}
     return {"name": found.name, **found.options(), **({"learned": learned} if learned else {})}
 
 
@@ -202,6 +237,23 @@ def fitting_targets(y: Tensor, output: Tensor, likelihood: Any) -> Tensor:
 def per_datum(nll: Tensor) -> Tensor:
     """(N, ...) summed over all but dimension 0; (N,) and scalars as they are."""
     return nll.flatten(1).sum(1) if nll.ndim > 1 else nll
+
+
+def along(values: Tensor, like: Tensor, dim: int) -> Tensor:
+    """Values of every target (D,) where `like` has them, along `dim`, in its type; a scalar is for all alike."""
+    if not values.ndim:
+        return values.to(like)
+    if like.ndim <= dim or like.shape[dim] != len(values):
+        raise ValueError(
+            f"this likelihood has a noise for each of {len(values)} targets, expected so many along dimension {dim}; "
+            f"got {tuple(like.shape)}: make one with targets= as many as there are"
+        )
+    return values.to(like).reshape(-1, *[1] * (like.ndim - dim - 1))
+
+
+def by_target(values: Tensor, apart: int) -> Iterator[Tensor]:
+    """Values (K, N, D, ...) of every target, (K, n) each; all together where they are not `apart`."""
+    return (part.flatten(1) for part in (values.unbind(2) if apart else [values]))
 
 
 def predictive_nll(likelihood: Any, outputs: Tensor, y: Any) -> Tensor:

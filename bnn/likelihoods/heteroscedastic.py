@@ -10,10 +10,19 @@ import torch.nn.functional as F
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
-from bnn._common.checks import check_positive
+from bnn._common.checks import check_positive, check_size
 from bnn.functional.linalg import at_least_float32
-from bnn.likelihoods.base import Likelihood, check_shape, check_tensors, normals_like, random_signs, unit_scores
-from bnn.likelihoods.gaussian import gaussian_divergence, gaussian_nll
+from bnn.likelihoods.base import (
+    Likelihood,
+    along,
+    by_target,
+    check_shape,
+    check_tensors,
+    normals_like,
+    random_signs,
+    unit_scores,
+)
+from bnn.likelihoods.gaussian import gaussian_divergence, gaussian_nll, settled_scale, shown
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
 NODES = 32  # of the quadrature: softplus^2 is so smooth that it is exact to 1e-6 for raw values of sd 2
@@ -22,10 +31,13 @@ NODES = 32  # of the quadrature: softplus^2 is so smooth that it is exact to 1e-
 class HeteroscedasticGaussian(Likelihood):
     """Real targets whose noise the network predicts: -log N(target; mean, sd^2), summed per datum.
 
-    The output has 2 D values along dimension 1: D means, then D raw values of sd = min_sd + softplus(raw).
+    The output has 2 D values along dimension 1: D means, then D raw values of sd = c (min_sd + softplus(raw)). The
+    factor c is 1 until it is settled: networks that fit what they have seen too well predict sds that are too small.
+    Targets that are NaN are unknown: they add nothing, to the gradient neither.
 
     Args:
         min_sd: keeps a perfectly fitted target from an infinite likelihood.
+        targets: with more than one, each has a factor of its own.
 
     >>> HeteroscedasticGaussian()(torch.zeros(5, 2), torch.zeros(5, 1)).shape
     torch.Size([5])
@@ -34,11 +46,41 @@ class HeteroscedasticGaussian(Likelihood):
     name = "heteroscedastic"
     task = "regression"
     outputs_per_target = 2
+    noise = ("_factor",)
+    _factor: Tensor
 
-    def __init__(self, min_sd: float = 1e-3) -> None:
+    def __init__(self, min_sd: float = 1e-3, targets: int = 1) -> None:
         super().__init__()
         check_positive("min_sd", min_sd)
+        check_size("targets", targets)
         self.min_sd = min_sd
+        self.register_buffer("_factor", torch.ones(targets if targets > 1 else ()))
+
+    @classmethod
+    def of(cls, targets: int = 1) -> HeteroscedasticGaussian:
+        """One factor per target."""
+        return cls(targets=targets)
+
+    def factor(self) -> Tensor:
+        """What all predicted sds are multiplied by, a scalar; of several targets (D,)."""
+        return self._factor
+
+    def levels(self) -> dict[str, list[float]]:
+        """{"factor": [...]}."""
+        return {"factor": self._factor.reshape(-1).tolist()}
+
+    def settle_(self, outputs: Tensor, target: Tensor) -> None:
+        """Sets every factor, in place; of one draw to the rms of (y - mean) / sd. See `Likelihood.settle_`."""
+        mean, sd = self.split(outputs, dim=2)
+        check_shape(target, mean.shape[1:])
+        sd = sd / along(self._factor, sd, 2)
+        apart = self._factor.ndim
+        parts = zip(
+            by_target(target.to(mean) - mean, apart), by_target(sd, apart), self._factor.reshape(-1), strict=True
+        )
+        found = [settled_scale(r, one, torch.ones_like(s), s) for r, s, one in parts]
+        self._factor.copy_(torch.stack([one.cpu() for one in found]).reshape(self._factor.shape))
+        self.settled = True
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood (N,) for an output (N, 2 D, ...) and targets (N, D, ...)."""
@@ -55,7 +97,11 @@ class HeteroscedasticGaussian(Likelihood):
                 "raw standard deviations; give the last layer twice as many outputs as there are targets"
             )
         mean, raw = at_least_float32(output).chunk(2, dim)
-        return mean, self.min_sd + F.softplus(raw)
+        return mean, self._sds(raw, dim)
+
+    def _sds(self, raw: Tensor, dim: int) -> Tensor:
+        """c (min_sd + softplus(raw)), with targets along `dim`."""
+        return along(self._factor, raw, dim) * (self.min_sd + F.softplus(raw))
 
     def predictive(self, outputs: Tensor) -> RegressionPrediction:
         """Mean and variances, all (N, D, ...), from K draws of the output (K, N, 2 D, ...)."""
@@ -73,7 +119,7 @@ class HeteroscedasticGaussian(Likelihood):
         nodes, weights = (torch.as_tensor(part).to(mean) for part in hermegauss(NODES))
         aleatoric = torch.zeros_like(mean)
         for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-            aleatoric += weight * (self.min_sd + F.softplus(raw + node * spread.sqrt())).square()
+            aleatoric += weight * self._sds(raw + node * spread.sqrt(), 1).square()
         return RegressionPrediction(mean, aleatoric + epistemic, aleatoric, epistemic)
 
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,10 +146,11 @@ class HeteroscedasticGaussian(Likelihood):
 
     def _slope(self, output: Tensor) -> Tensor:
         """dsd / draw, (N, D, ...)."""
-        return at_least_float32(output).chunk(2, 1)[1].sigmoid()
+        raw = at_least_float32(output).chunk(2, 1)[1]
+        return along(self._factor, raw, 1) * raw.sigmoid()
 
     def options(self) -> dict[str, Any]:
-        return {"min_sd": self.min_sd}
+        return {"min_sd": self.min_sd} | ({"targets": len(self._factor)} if self._factor.ndim else {})
 
     def extra_repr(self) -> str:
-        return f"min_sd={self.min_sd:g}"
+        return f"min_sd={self.min_sd:g}, factor={shown(self._factor)}"

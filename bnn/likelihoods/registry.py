@@ -79,9 +79,13 @@ def get(likelihood: str | Callable[..., Any]) -> Callable[..., Any]:
     return likelihood
 
 
-def for_task(name: str | None, task: str) -> Any:
-    """The likelihood of this name, or for None the usual one of the task, "classification" or "regression"."""
-    return class_of(DEFAULTS[task] if name is None else name)()
+def for_task(name: str | None, task: str, targets: int = 1) -> Any:
+    """The likelihood of this name, or for None the usual one of the task, "classification" or "regression".
+
+    Args:
+        targets: how many real ones there are, each of which gets a noise of its own.
+    """
+    return class_of(DEFAULTS[task] if name is None else name).of(targets)
 
 
 def from_record(stored: Mapping[str, Any]) -> Any:

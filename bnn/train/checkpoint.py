@@ -192,6 +192,22 @@ def identity(elbo: ELBO, source: Batches, schedule: Schedule, processes: int, sa
     }
 
 
+def optimiser_state(stored: dict[str, Any], optimiser: Any) -> dict[str, Any]:
+    """The state of the optimiser as stored; of a version whose noise trained at the rate of ordinary parameters, moved.
+
+    There the noise was the last parameter of the first group; now it is the last of the scales, which are the second.
+    """
+    then, now = ([len(group["params"]) for group in one["param_groups"]] for one in (stored, optimiser.state_dict()))
+    if then == now or then[0] != now[0] + 1:
+        return stored
+    first, *rest = ({**group, "params": list(group["params"])} for group in stored["param_groups"])
+    if len(now) > len(then):  # there were no scales
+        own = optimiser.state_dict()["param_groups"][1]
+        rest.insert(0, {**own, "params": []})
+    rest[0]["params"].append(first["params"].pop())
+    return {**stored, "param_groups": [first, *rest]}
+
+
 def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any], schedule: Schedule) -> None:
     """Raises ValueError unless the checkpoint is of the run that `own` identifies; FileFormatError if of no run."""
     if not {"run", "objective", "optimiser"} <= state.keys():

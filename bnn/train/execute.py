@@ -34,8 +34,9 @@ from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import KL, MEMBER, PRETRAIN, PRUNE, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
+from bnn.train.settling import NoiseStage
 
-BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE, TUNE = 10, 11, 12, 13, 14, 15  # what a derived seed is for
+BUILD, ALONE, REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE = 10, 11, 12, 13, 14, 15, 16  # what a derived seed is for
 
 
 def run_recipe(
@@ -51,7 +52,7 @@ def run_recipe(
     """
     data = build_data(recipe.data) if data is None else data
     folder = None if out is None else _claimed(RunFolder(out), recipe)
-    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    likelihood = likelihoods.for_task(recipe.likelihood, data.task, _real_targets(data))
     outputs = data.out_features * likelihood.outputs_per_target
     net = _built(recipe, data, outputs)
     _check_stages(recipe, net, data, likelihood)
@@ -75,12 +76,23 @@ def run_recipe(
     if recipe.laplace is not None:
         stage = LaplaceStage(recipe.laplace, data, history.likelihood)
         history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
+    if recipe.laplace is not None or _alone(recipe):  # what the last training settled was of another prediction
+        history.noise = NoiseStage(history.likelihood, data).run_(net, derived(recipe.seed, NOISE))
     _calibrate(recipe, net, data, history.likelihood)
     more = {"recipe": chosen, "history": history, "candidates": candidates, "folder": folder}
     run = Run.of(net, data, history.likelihood, outputs, **more)
     if folder is not None and _first_process():
         run.write()
     return run
+
+
+def _real_targets(data: Data) -> int:
+    return data.out_features if data.task == "regression" else 1
+
+
+def _alone(recipe: Recipe) -> bool:
+    """Whether the networks of an ensemble are trained one by one, and used as they are."""
+    return recipe.members > 1 and not recipe.bayesian and not recipe.together
 
 
 def _claimed(folder: RunFolder, recipe: Recipe) -> RunFolder:

@@ -19,16 +19,18 @@ from bnn._engine.inputs import check_network
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data
+from bnn.likelihoods.registry import class_of
 from bnn.teacher import teacher_of
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
 from bnn.train.loop import Loop, Settings
-from bnn.train.monitor import Monitor
+from bnn.train.monitor import Monitor, enough, held_out_of
 from bnn.train.preflight import checked
 from bnn.train.runs.folder import RunFolder
 from bnn.train.runs.run import Run
 from bnn.train.schedule import Schedule
+from bnn.train.settling import NoiseStage
 from bnn.train.step import sampling_of
 
 
@@ -148,10 +150,11 @@ def fit(
     noise = likelihoods.get(_likelihood(likelihood, data, source))
     source, outputs = checked(source, net, noise, data, given=likelihood is not None or isinstance(data, Data))
     elbo = plan.objective_of(net, source.num_data, noise, taught)
-    held_out = validation if validation is not None else _validation_of(data)
+    held_out = held_out_of(data, validation)
     if plan.patience is not None and held_out is None:
         raise ValueError("patience needs validation data: pass validation=, or data.with_validation(0.1)")
-    monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples)
+    settles = likelihoods.about(noise).settles and enough(held_out)
+    monitor = None if held_out is None else Monitor(held_out, elbo.likelihood, validation_samples, settles)
     ending = None if laplace is None else LaplaceStage(laplace, data, elbo.likelihood, source.num_data, validation)
     if ending is not None:
         ending.check(net)
@@ -166,9 +169,12 @@ def fit(
     warn_of_temperature(net, "it is trained now")
     forget_temperature_(net)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
-        loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings, ending)
+        counts = taught is None or taught.weight < 1  # the targets
+        settling = NoiseStage(elbo.likelihood, data if counts else None, held_out)
+        loop = Loop(fabric, elbo, source, plan, monitor, int(start), settings, settling, ending)
         with loop.checkpoints.alone():
-            loop.restore()
+            if not loop.restore():
+                loop.start_noise_()
             history = loop.train(interrupts)
             if folder is not None and isinstance(data, Data) and outputs and fabric.is_global_zero:
                 Run.of(net, data, elbo.likelihood, outputs, history=history, folder=folder).write()
@@ -190,19 +196,20 @@ def _schedule(schedule: Schedule | None, options: dict[str, Any]) -> Schedule:
 
 
 def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
-    """The one asked for, or the one the targets suggest."""
+    """The one asked for, by its name with a noise for each target, or the one the targets suggest."""
+    y = source.part.y if isinstance(source, InMemory) else None
+    targets = y.shape[1] if y is not None and y.is_floating_point() and y.ndim == 2 else 1
+    if isinstance(likelihood, str):
+        found = class_of(likelihood)
+        return found.of(targets if found.task == "regression" else 1)
     if likelihood is not None:
         return likelihood
     if isinstance(data, Data):
-        return likelihoods.for_task(None, data.task)
+        return likelihoods.for_task(None, data.task, targets)
     if isinstance(source, InMemory):
-        if source.part.y is None:
+        if y is None:
             raise ValueError(
                 'data without targets do not say what they would be: pass likelihood="categorical" or another'
             )
-        return likelihoods.for_task(None, "regression" if source.part.y.is_floating_point() else "classification")
+        return likelihoods.for_task(None, "regression" if y.is_floating_point() else "classification", targets)
     raise ValueError('a data set or loader does not say what its targets are: pass likelihood="categorical" or another')
-
-
-def _validation_of(data: Any) -> Any:
-    return data.validation if isinstance(data, Data) else None

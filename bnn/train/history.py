@@ -23,12 +23,15 @@ class History:
 
     Args:
         epochs: one dict per epoch: epoch, step, lr, kl_scale, seconds, data, kl_u, kl_lamda, accuracy and ece (or rmse)
-            of the training steps, and the same of the validation data as `validation_nll`, ....
+            of the training steps, and the same of the validation data as `validation_nll`, ...: of real targets with
+            the noise settled on these data, as it is in the end, where there are enough of them.
         likelihood: the likelihood as trained, with its noise; `bnn.predict` takes it.
         best: the epoch whose parameters were kept, where validation data chose; None: the last one.
         stopped: why training ended: "finished" or "patience".
         out: the run's folder, or None.
         laplace: what `bnn.laplace_` found in the end, where it was asked for.
+        noise: of real targets, what was settled in the end: {"sd": [...]} (of a noise that depends on the input
+            {"factor": [...]}), `before` it, and the `nll` of so many `inputs` of `data`, "validation" or "training".
         tuned: the course of training after pruning, where a recipe asked for it.
     """
 
@@ -39,6 +42,7 @@ class History:
     out: str | None = None
     laplace: Laplace | None = None
     tuned: History | None = None
+    noise: dict[str, Any] | None = None
 
     @property
     def last(self) -> dict[str, Any]:

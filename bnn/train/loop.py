@@ -21,7 +21,7 @@ from bnn.functional.gaussian import KLError
 from bnn.functional.linalg import FactorisationError
 from bnn.objective import ELBO
 from bnn.train.batchnorm import refresh_batchnorm_
-from bnn.train.checkpoint import Checkpoints, check_same, identity
+from bnn.train.checkpoint import Checkpoints, check_same, identity, optimiser_state
 from bnn.train.devices import Interrupts, agreed, same_everywhere_, summed
 from bnn.train.history import Best, History, Log
 from bnn.train.laplace import LaplaceStage
@@ -29,9 +29,10 @@ from bnn.train.monitor import Monitor, is_bayesian
 from bnn.train.progress import Progress, progress_of
 from bnn.train.runs.folder import CHECKPOINT, NET, RunFolder
 from bnn.train.schedule import Schedule
+from bnn.train.settling import NoiseStage
 from bnn.train.step import Objective, Sampling, Tally, sampling_of
 
-STEP, SCORE, REFRESH, LAPLACE = 2, 3, 4, 5  # what a derived seed is for
+STEP, SCORE, REFRESH, LAPLACE, NOISE = 2, 3, 4, 5, 6  # what a derived seed is for
 BETWEEN = 2.0  # seconds between the checkpoints of epochs that are shorter than that
 
 
@@ -63,10 +64,12 @@ class Loop:
         monitor: Monitor | None,
         seed: int,
         settings: Settings,
+        noise: NoiseStage,
         laplace: LaplaceStage | None = None,
     ) -> None:
         self.elbo, self.net, self.source, self.schedule = elbo, elbo.net, source, schedule
-        self.fabric, self.monitor, self.seed, self.settings, self.laplace = fabric, monitor, seed, settings, laplace
+        self.fabric, self.monitor, self.seed, self.settings = fabric, monitor, seed, settings
+        self.noise, self.laplace = noise, laplace
         fabric.to_device(elbo)
         same_everywhere_(fabric, [*elbo.parameters(), *elbo.buffers()])  # the rate of u depends on its start
         self.objective, self.optimiser = fabric.setup(Objective(elbo), schedule.optimiser_of(elbo))
@@ -81,6 +84,13 @@ class Loop:
         self._saved = self._started = time.monotonic()
 
     # -- training ------------------------------------------------------------------------------------------------------
+
+    def start_noise_(self) -> None:
+        """Puts the noise of real targets where the network at hand leaves it; of a run that does not resume."""
+        place = Place(derived(self.seed, NOISE), 0)
+        with self.sampling.in_force():
+            self.noise.start_(self.net, (batch[:2] for batch in self.source.epoch(place)))
+        same_everywhere_(self.fabric, [*self.elbo.parameters(), *self.elbo.buffers()])
 
     def train(self, interrupts: Interrupts) -> History:
         """Runs to the end, from wherever the run is."""
@@ -212,7 +222,7 @@ class Loop:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """The best parameters, BatchNorm statistics under draws, Laplace's posterior, and the network as a file."""
+        """Best parameters, BatchNorm statistics under draws, Laplace's posterior, noise, and the network as a file."""
         if self.best.out_of_patience(self.epoch):
             self.history.stopped = "patience"
         self.history.best = self.best.keep_(self.elbo)
@@ -222,6 +232,7 @@ class Loop:
             refresh_batchnorm_(self.net, (batch[:2] for batch in self.source.epoch(place)))
         if self.laplace is not None:  # every process takes it from all data
             self.history.laplace = self.laplace.run_(self.net, derived(self.seed, LAPLACE))
+        self.history.noise = self.noise.run_(self.net, derived(self.seed, NOISE, 1))
         same_everywhere_(self.fabric, [*self.elbo.parameters(), *self.elbo.buffers()])
         if self.settings.folder is not None and self.fabric.is_global_zero:
             with self.checkpoints.writing():
@@ -256,7 +267,7 @@ class Loop:
         record = state["run"]
         self.best.restore(record["best"])
         self.elbo.load_state_dict({name.removeprefix("elbo."): value for name, value in state["objective"].items()})
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(optimiser_state(state["optimiser"], self.optimiser))
         self.epoch, self.step, self.seed = record["epoch"], record["step"], record["seed"]
         sampling = record.get("sampling", self.schedule.sampling)  # where there is none, it began with the layers' own
         self.sampling, self.identity["sampling"] = Sampling(self.net, sampling), sampling

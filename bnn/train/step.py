@@ -105,7 +105,9 @@ class Tally:
         if likelihood.task == "classification" and not target.is_floating_point():
             _add_hits_(added, point, target, likelihood.ignore_index)
         elif likelihood.task == "regression":
-            added[0], added[1] = target.numel(), (point - target).double().square().sum()
+            known = ~target.isnan()
+            added[0] = known.sum()
+            added[1] = torch.where(known, point - target, 0.0).double().square().sum()
         self.values[4:] += added.cpu()
 
     def summary(self) -> dict[str, float]:

@@ -1,0 +1,128 @@
+"""The noise of real targets: where training begins with it, and what it is once training has ended.
+
+A noise that is learned together with the weights follows what the network has seen: it is too small where the network
+fits that too well, too large where training was too short for it, and it holds the spread of single draws, which a
+prediction adds once more. So the likelihood settles it in the end, on validation data where there are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnn import likelihoods
+from bnn._common.seeds import own_randomness, seed_everything
+from bnn._engine.inputs import device_of, evaluating
+from bnn.data.dataset import Data, Part
+from bnn.data.forms import batches_in_order, taken, to_device
+from bnn.likelihoods.base import fitting_targets, predictive_nll
+from bnn.prediction import draws
+from bnn.train.monitor import enough, held_out_of, scoring_samples
+
+FIRST, MOST = 2_000, 10_000  # inputs of training that the noise begins with; inputs that it is settled on
+BATCH, KEPT_BYTES = 500, 2**28  # inputs that run at a time; draws' outputs that are kept
+VALIDATION, TRAINING = "validation", "training"
+
+
+@dataclass(frozen=True)
+class NoiseStage:
+    """How the noise of a training is settled.
+
+    Args:
+        likelihood: the one that is trained.
+        data: the training data, as `bnn.fit` takes them; None: their targets do not count, as under a teacher alone.
+        validation: held-out data, or None.
+        samples: draws of a prediction; None: as many as `bnn.predict` takes by default.
+    """
+
+    likelihood: Any
+    data: Any
+    validation: Any = None
+    samples: int | None = None
+
+    def start_(self, network: nn.Module, batches: Iterator[tuple[Any, Any]]) -> None:
+        """Puts a noise that is learned where the network at hand leaves it, in place: at the rms of its residuals.
+
+        A noise that a training has settled stays: the next training goes on from there. The weights are at their means.
+
+        Args:
+            batches: inputs and targets of training, of which the first are enough.
+        """
+        found = likelihoods.about(self.likelihood)
+        if self.data is not None and found.starts and found.settles and not found.settled:
+            outputs, targets = gathered_draws(network, batches, found, 0, 0, FIRST)
+            if targets is not None:
+                found.settle_(outputs, targets)
+                found.settled = False
+
+    def run_(self, network: nn.Module, seed: int) -> dict[str, Any] | None:
+        """Settles the noise, in place; the same again from the same network and seed.
+
+        Returns:
+            What was found, as JSON: the noise by its name, `before` it, the NLL of `inputs` inputs of `data`,
+            "validation" or "training"; None where the likelihood has no noise that is learned.
+        """
+        found = likelihoods.about(self.likelihood)
+        if not found.settles:
+            return None
+        before, name, data = found.levels(), *self._chosen()
+        if data is None:
+            return None
+        with own_randomness(device_of(network)):
+            seed_everything(seed)  # for a loader that shuffles
+            samples = scoring_samples(network, self.samples)
+            outputs, targets = gathered_draws(network, batches_in_order(data, BATCH), found, samples, seed, MOST)
+        if targets is None:
+            return None
+        found.settle_(outputs, targets)
+        nll = float(predictive_nll(found, outputs, targets).detach().mean())
+        return {**found.levels(), "before": before, "data": name, "inputs": len(targets), "nll": nll}
+
+    def _chosen(self) -> tuple[str, Any]:
+        """Validation data where there are enough, else those of training."""
+        held_out = held_out_of(self.data, self.validation)
+        name, data = (VALIDATION, held_out) if enough(held_out) else (TRAINING, self.data)
+        data = data.train if isinstance(data, Data) else data
+        return name, None if data is None or _unlabelled(data) else thinned(data)
+
+
+def _unlabelled(data: Any) -> bool:
+    """Whether these are inputs alone, as a teacher may have them."""
+    return isinstance(data, Part) and data.y is None
+
+
+def thinned(data: Any) -> Any:
+    """At most `MOST` inputs, evenly spaced where that is possible."""
+    found = taken(data)
+    if not isinstance(found, Part) or len(found) <= MOST:
+        return found
+    return found.subset(torch.arange(MOST) * len(found) // MOST)
+
+
+def gathered_draws(
+    network: nn.Module, batches: Iterator[tuple[Any, Any]], likelihood: Any, samples: int | None, seed: int, most: int
+) -> tuple[Tensor, Tensor | None]:
+    """Outputs (K, N, ...) of the same K draws at the first inputs, and their targets (N, ...), on the network's device.
+
+    The targets are None where there are none, or where the network's outputs are no tensor.
+    """
+    outputs: list[Tensor] = []
+    targets: list[Tensor] = []
+    device, size = device_of(network), 0
+    with torch.no_grad(), evaluating(network):
+        for x, y in batches:
+            drawn = draws(network, to_device(x, device), samples, torch.Generator().manual_seed(seed))
+            if not isinstance(drawn, Tensor) or not isinstance(y, Tensor):
+                break
+            outputs.append(drawn)
+            targets.append(fitting_targets(y.to(device), drawn[0], likelihood))
+            size += drawn.numel() * drawn.element_size()
+            if sum(map(len, targets)) >= most or size >= KEPT_BYTES:
+                break
+    if not targets:
+        return torch.empty(0), None
+    return torch.cat(outputs, 1), torch.cat(targets)
