@@ -26,13 +26,14 @@ class Found:
     """A method on one table, over its splits.
 
     Args:
-        rows: of the table.
+        rows, tested: of the table, and of all its test parts together.
         coverage: {percent promised: percent found}.
         nll_gap: the NLL less the plain network's, over all test rows, and its standard error; None for the plain one.
         varying: of how many splits, in how many the noise depends on the input.
     """
 
     rows: int
+    tested: int
     coverage: dict[int, float]
     rmse: float
     nll: float
@@ -50,7 +51,8 @@ class Found:
         coverage = {level: 100 * mean(f"coverage_{level}") for level in LEVELS}
         varying = sum(int(run["metrics"].get("varying_noise", 0)) for run in runs)
         gap = pooled([run["paired"]["nll"] for run in runs if "paired" in run])
-        return cls(runs[0]["metrics"]["rows"], coverage, mean("rmse"), mean("nll"), gap, len(runs), varying)
+        tested = sum(run["metrics"]["test_rows"] for run in runs)
+        return cls(runs[0]["metrics"]["rows"], tested, coverage, mean("rmse"), mean("nll"), gap, len(runs), varying)
 
     def gap(self, level: int) -> float:
         """Points that the intervals of a level cover too much, or too little."""
@@ -80,6 +82,13 @@ def by_set(runs: Sequence[Run], method: str) -> dict[str, Found]:
 def mean_gap(found: dict[str, Found], level: int) -> float:
     """The mean over tables of how far coverage is from the promise, in points."""
     return statistics.fmean(abs(one.gap(level)) for one in found.values())
+
+
+def chance_gap(found: dict[str, Found], level: int) -> float:
+    """The mean gap to expect of intervals that are right: on n test rows it has the sd sqrt(p (1 - p) / n)."""
+    p = level / 100
+    sds = [100 * math.sqrt(p * (1 - p) / one.tested) for one in found.values()]
+    return math.sqrt(2 / math.pi) * statistics.fmean(sds)  # E|z| of a normal z is sqrt(2 / pi) sds
 
 
 def largest_gap(found: dict[str, Found], level: int) -> tuple[str, float]:
@@ -113,6 +122,7 @@ def together(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
     out = [f"**All tables together** (largest: of those of more than {MANY:,} rows)", ""]
     out += markdown(["method", *head, "RMSE relative to scikit-learn's MLP"])
     others = by_set(runs, OTHER)
+    found: dict[str, Found] = {}
     for method in dict.fromkeys(run["settings"]["method"] for run in runs):
         found = by_set(runs, method)
         cells = [labels.get(method, method)]
@@ -121,7 +131,8 @@ def together(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
             cells += [f"{mean_gap(found, level):.1f}", f"{gap:+.1f} ({labels.get(name, name)})" if name else "-"]
         ratio = relative_rmse(found, others)
         out.append(row([*cells, "-" if math.isnan(ratio) else f"{ratio:.3f}"]))
-    return out
+    chance = [text for level in LEVELS for text in (f"{chance_gap(found, level):.1f}", "-")]
+    return [*out, row(["*intervals that are right, by chance*", *chance, "-"])]
 
 
 def verdicts(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:

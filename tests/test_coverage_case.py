@@ -126,9 +126,9 @@ def runs_of(tables: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             covers = told.get("covers", (0.5, 0.8, 0.9)) if method == "ffg-u" else (0.5, 0.8, 0.9)
             shares = dict(zip(("coverage_50", "coverage_80", "coverage_90"), covers, strict=True))
             rmse = told.get("rmse", 1.0) if method == "ffg-u" else 1.0
-            metrics = {"rows": told.get("rows", 5000), "rmse": rmse, "nll": 1.0, "varying_noise": 1.0} | shares
+            metrics = {"rows": told.get("rows", 5000), "test_rows": 200, "rmse": rmse, "nll": 1.0, "varying_noise": 1.0}
             for seed in (0, 1):
-                record = {"settings": {"data": name, "method": method, "seed": seed}, "metrics": dict(metrics)}
+                record = {"settings": {"data": name, "method": method, "seed": seed}, "metrics": metrics | shares}
                 if method == "ffg-u":
                     record["paired"] = {"with": "", "nll": list(told.get("gap", (-0.1, 0.03)))}
                 out.append(record)
@@ -176,7 +176,15 @@ def test_runs_that_miss_leave_places_empty(load) -> None:
     verdicts = load("coverage_verdicts")
     runs = [run for run in runs_of({"boston": {}}) if run["settings"]["method"] == "plain"]
     assert verdicts.verdicts(runs, {}) == []
-    assert verdicts.together(runs, {})[-1].endswith("| - |")
+    assert verdicts.together(runs, {})[-2].endswith("| - |")
+
+
+def test_what_chance_does_to_a_gap_is_what_binomials_say(load) -> None:
+    verdicts = load("coverage_verdicts")
+    found = verdicts.by_set(runs_of({"boston": {}}), "plain")
+    assert found["boston"].tested == 400
+    shares = np.random.default_rng(0).binomial(400, 0.8, size=20_000) / 400
+    assert verdicts.chance_gap(found, 80) == pytest.approx(100 * np.abs(shares - 0.8).mean(), rel=0.03)
 
 
 def test_published_figures_stand_beside_ours(load) -> None:
