@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
+from bnn import likelihoods
 from bnn._common.checks import check_choice
 from bnn._common.extras import need
 from bnn.data.dataset import Data, Part
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats, Scaling
-from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
-from bnn.likelihoods import HeteroscedasticGaussian, RegressionPrediction, about
-from bnn.likelihoods.base import Likelihood, check_draws, check_shape, check_tensors, per_datum
 from bnn.metrics import mixture_interval
 
 _sklearn = need("sklearn.base", "sklearn")
 _validation = need("sklearn.utils.validation", "sklearn")
 
-NOISE = ["constant", "varying"]
-SMALLEST = 0.2  # relative to what training found
-START = 0.3  # of the targets' sd: training moves it down as it learns to explain them
+NOISE = {"constant": "gaussian", "varying": "heteroscedastic"}  # likelihoods, in the words of users
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
     """
 
     y_scale_: Scaling
+    likelihood_: likelihoods.Likelihood
 
     def __init__(
         self,
@@ -122,7 +117,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Trains on X (N, features) and real targets y (N,) or (N, D)."""
-        check_choice("noise", self.noise, NOISE)
+        check_choice("noise", self.noise, list(NOISE))
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._one_target = y.ndim == 1
@@ -131,8 +126,6 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         rows, targets = (torch.from_numpy(z).float() for z in (self.x_scale_.scaled(X), self.y_scale_.scaled(y)))
         data = Data("X, y", "regression", Part(rows, targets))
         self._train(data, self._out_features(), self._likelihood())
-        if isinstance(self.likelihood_, TargetNoise):
-            self.likelihood_.refit_(self._draws(X), targets.double())
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -158,7 +151,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
     def _components(self, X: Any) -> tuple[Floats, Floats]:
         """Mean and noise sd under each draw, both (K, N, D), in own units."""
         outputs = self._draws(X)
-        found = about(self.likelihood_).components(outputs)
+        found = self.likelihood_.components(outputs)
         assert found is not None
         means, noise = (part.detach().cpu().numpy() for part in found)
         return self.y_scale_.own_units(means), noise * self.y_scale_.sd
@@ -168,78 +161,19 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         return values[:, 0] if self._one_target else values
 
     def _out_features(self) -> int:
-        return len(self.y_scale_.mean) * about(self._likelihood()).outputs_per_target
+        return len(self.y_scale_.mean) * self._likelihood().outputs_per_target
 
-    def _likelihood(self) -> nn.Module:
-        return HeteroscedasticGaussian() if self.noise == "varying" else TargetNoise(len(self.y_scale_.mean))
+    def _likelihood(self) -> likelihoods.Likelihood:
+        return likelihoods.for_task(NOISE[self.noise], "regression", len(self.y_scale_.mean))
 
     def _notes(self) -> dict[str, Any]:
-        raw = {name: value.tolist() for name, value in self.likelihood_.state_dict().items()}
+        raw = {name: value.tolist() for name, value in self.likelihood_.kept().items()}
         return super()._notes() | {"y": self.y_scale_.to_dict(), "one_target": self._one_target, "likelihood": raw}
 
     def _restore(self, notes: dict[str, Any]) -> None:
         super()._restore(notes)
         self.y_scale_, self._one_target = Scaling.from_dict(notes["y"]), notes["one_target"]
         self.likelihood_ = self._likelihood()
-        self.likelihood_.load_state_dict({name: torch.tensor(raw) for name, raw in notes["likelihood"].items()})
-
-
-class TargetNoise(Likelihood):
-    """Real targets (N, D): -sum_d log N(y_d; output_d, sd_d^2), with learned sds that are the same at every input.
-
-    >>> TargetNoise(2)(torch.zeros(3, 2), torch.zeros(3, 2)).shape
-    torch.Size([3])
-    """
-
-    _sd: Tensor
-
-    def __init__(self, targets: int) -> None:
-        super().__init__()
-        raw = inverse_softplus(torch.full((targets,), START, dtype=torch.double)).float()
-        self._sd = nn.Parameter(raw)
-
-    def sd(self) -> Tensor:
-        """The sds of the noise (D,)."""
-        return positive(self._sd)
-
-    def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        """The negative log-likelihood (N,) for means (N, D) and targets (N, D)."""
-        check_tensors(output, target)
-        check_shape(target, output.shape)
-        sd = self.sd()
-        standardised = (target - at_least_float32(output)) / sd
-        return per_datum(0.5 * standardised.square() + sd.log() + 0.5 * math.log(2 * math.pi))
-
-    def refit_(self, outputs: Tensor, target: Tensor) -> None:
-        """Sets the sds, in place, to what the prediction as a whole makes likeliest: the mixture over K draws.
-
-        The objective averages the log-likelihood of single draws, so its noise holds the spread of the draws as well;
-        a prediction that adds the two would count that spread twice.
-
-        Args:
-            outputs: means of K draws (K, N, D) at inputs with targets (N, D).
-        """
-        factors = torch.linspace(math.log(SMALLEST), 0.0, 100, dtype=torch.double).exp()
-        deviations = (target - outputs).double()
-        best = []
-        for d, sd in enumerate(self.sd().detach().double().cpu()):
-            scores = [_mixture_log_likelihood(deviations[..., d], sd * factor) for factor in factors]
-            best.append(sd * factors[int(torch.stack(scores).argmax())])
-        with torch.no_grad():
-            self._sd.copy_(inverse_softplus(torch.stack(best)).to(self._sd))
-
-    def predictive(self, outputs: Tensor) -> RegressionPrediction:
-        """Mean and variances, all (N, D), from K draws of the mean (K, N, D)."""
-        check_draws(outputs)
-        mean, epistemic = outputs.mean(0), outputs.var(0, correction=0)
-        aleatoric = self.sd().square().to(mean.dtype).expand_as(mean)
-        return RegressionPrediction(mean, aleatoric + epistemic, aleatoric, epistemic)
-
-    def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs and the sds, both (K, N, D)."""
-        return outputs, self.sd().detach().to(outputs).expand_as(outputs)
-
-
-def _mixture_log_likelihood(deviations: Tensor, sd: Tensor) -> Tensor:
-    """sum_n log 1/K sum_k N(deviation_kn; 0, sd^2), up to a constant, for deviations (K, N)."""
-    return (-0.5 * (deviations / sd).square() - sd.log()).logsumexp(0).sum()
+        kept = self.likelihood_.kept()
+        raw = {name: torch.tensor(notes["likelihood"].get(name, kept[name].tolist())) for name in kept}
+        self.likelihood_.learned_({name: value.reshape(kept[name].shape) for name, value in raw.items()})

@@ -15,6 +15,8 @@ from typing import Any
 from bnn._common.text import nearest
 
 TASKS = ("classification", "multilabel", "regression")
+AUTO = "auto"  # of a recipe: validation data choose among CHOICE, where there is one
+CHOICE = {"regression": ("gaussian", "heteroscedastic")}  # the first is the usual one
 DEFAULTS = {"classification": "categorical", "regression": "gaussian"}  # by the task of a data set
 _OTHER_FILES = {"base", "predictions", "registry"}
 _REGISTERED: dict[str, Any] = {}  # classes by name
@@ -80,12 +82,12 @@ def get(likelihood: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def for_task(name: str | None, task: str, targets: int = 1) -> Any:
-    """The likelihood of this name, or for None the usual one of the task, "classification" or "regression".
+    """The likelihood of this name, or for None and "auto" the usual one of the task.
 
     Args:
         targets: how many real ones there are, each of which gets a noise of its own.
     """
-    return class_of(DEFAULTS[task] if name is None else name).of(targets)
+    return class_of(DEFAULTS[task] if name in (None, AUTO) else str(name)).of(targets)
 
 
 def from_record(stored: Mapping[str, Any]) -> Any:

@@ -53,7 +53,10 @@ class Recipe:
         teacher: {"weight": w, "temperature": T}, either of which may be left out: the plain network of `pretrain` or
             `weights` teaches the converted one, as with `bnn.fit(..., teacher=)`; None: it does not.
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
-        likelihood: as for `bnn.ELBO`, by name; None: by the kind of target.
+        likelihood: as for `bnn.ELBO`, by name; None: by the kind of target. "auto": of real targets, "gaussian" or
+            "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
+            trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
+            inputs; else it is the usual one.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
@@ -104,7 +107,9 @@ class Recipe:
         f"Global inducing weights, as {_GLOBAL}.", default=None, panel=NETWORK, example=_GLOBAL
     )
     likelihood: str | None = described(
-        "categorical; gaussian or heteroscedastic for real targets.", default=None, panel=NETWORK
+        "categorical; gaussian, heteroscedastic or auto for real targets. [auto: what validation data like better]",
+        default=None,
+        panel=NETWORK,
     )
     prune: float | dict[str, Any] | None = described(
         "Keep so much of what can be pruned, as 0.5, after training; then train on for a quarter of the epochs.",

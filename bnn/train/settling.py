@@ -90,6 +90,46 @@ class NoiseStage:
         return name, None if data is None or _unlabelled(data) else thinned(data)
 
 
+def held_out_losses(network: nn.Module, likelihood: Any, data: Data, seed: int = 0) -> Tensor | None:
+    """-log p of every validation input (N,), of the prediction as a whole; None where there are none."""
+    if data.validation is None:
+        return None
+    samples = scoring_samples(network, None)
+    batches = batches_in_order(thinned(data.validation), BATCH)
+    outputs, targets = gathered_draws(network, batches, likelihood, samples, seed, MOST)
+    return None if targets is None else predictive_nll(likelihood, outputs, targets).detach().cpu()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a run compares with its plain network, on the same validation data.
+
+    Args:
+        plain, run: NLL per input, in the units that are trained on.
+        error: the standard error of the difference, paired by inputs.
+        inputs: how many.
+    """
+
+    plain: float
+    run: float
+    error: float
+    inputs: int
+
+    @classmethod
+    def of(cls, plain: Tensor, run: Tensor | None) -> Comparison | None:
+        """From the losses of every input, (N,) each; None where there is nothing to compare."""
+        if run is None or len(run) != len(plain) or len(run) < 2:
+            return None
+        difference = (run - plain).double()
+        error = float(difference.std() / len(difference) ** 0.5)
+        return cls(float(plain.mean()), float(run.mean()), error, len(difference))
+
+    @property
+    def worse(self) -> bool:
+        """Whether the run is clearly worse: by more than two standard errors."""
+        return self.run - self.plain > 2 * self.error
+
+
 def _unlabelled(data: Any) -> bool:
     """Whether these are inputs alone, as a teacher may have them."""
     return isinstance(data, Part) and data.y is None

@@ -36,10 +36,12 @@ from bnn.evaluation.network import size_of
 from bnn.evaluation.pieces import Size
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
+from bnn.likelihoods.registry import AUTO, CHOICE
 from bnn.prune import prune_
 from bnn.train.build import build_data, build_net
-from bnn.train.execute import check_teacher, why_not_calibrated
+from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import LaplaceStage
+from bnn.train.plain_stage import candidates, check_teacher
 from bnn.train.preflight import checked
 from bnn.train.presets import presets
 from bnn.train.prune_options import prune_options
@@ -68,6 +70,8 @@ def describe(flags: Flags) -> Described:
     data = _loaded(values["data"], flags.download)
     _check_likelihood(flags.likelihood, data)
     values = applied(values | {"net": _net(flags, base, data, chosen)}, _of(settings, "net"))
+    if not base and data.task in CHOICE:
+        values["likelihood"] = AUTO if flags.likelihood is None else flags.likelihood
     if chosen is not None:
         values |= _parts(chosen, values, flags, data, alone=not base)
     values.setdefault("method", {"inference": PLAIN})
@@ -145,7 +149,8 @@ def _loaded(description: dict[str, Any], download: bool | None) -> Data:
 
 def _check_likelihood(likelihood: str | None, data: Data) -> None:
     if likelihood is not None:
-        one_of(f"likelihood for {data.task}", likelihood, likelihoods.names(data.task))
+        chosen = [AUTO] if data.task in CHOICE else []
+        one_of(f"likelihood for {data.task}", likelihood, [*likelihoods.names(data.task), *chosen])
 
 
 def _check_calibration(flags: Flags, recipe: Recipe, data: Data) -> None:
@@ -173,7 +178,7 @@ def _net(flags: Flags, base: dict[str, Any], data: Data, method: Method | None) 
 def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alone: bool) -> dict[str, Any]:
     """What a method says about a recipe; its schedule too, where no file or preset has one."""
     members = method.networks if flags.members is None or method.members > 1 else flags.members
-    outputs = data.out_features * likelihoods.for_task(flags.likelihood, data.task).outputs_per_target
+    outputs = _most_outputs(values.get("likelihood") if flags.likelihood is None else flags.likelihood, data)
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
@@ -186,6 +191,12 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
             schedule.pop("sampling", None)  # of the method that this one replaces
         return parts | {"schedule": schedule, "kl_weights": []}
     return parts | _schedules(method, flags, len(data.train), data.validation is not None)
+
+
+def _most_outputs(likelihood: str | None, data: Data) -> int:
+    """Outputs of the network; where validation data choose the likelihood, of the larger one."""
+    names = CHOICE.get(data.task, (None,)) if likelihood == AUTO else (likelihood,)
+    return data.out_features * max(likelihoods.for_task(name, data.task).outputs_per_target for name in names)
 
 
 def _schedules(method: Method, flags: Flags, inputs: int, validated: bool) -> dict[str, Any]:
@@ -217,7 +228,7 @@ def rehearse(recipe: Recipe, data: Data) -> Size:
     schedules = [one for one in (recipe.pretrain, recipe.schedule) if one is not None]
     if data.validation is None and (recipe.kl_weights or any(one.patience is not None for one in schedules)):
         raise Mistake("--patience and kl_weights choose by validation data: set some aside with --validation 0.1")
-    likelihood = likelihoods.for_task(recipe.likelihood, data.task)
+    likelihood = likelihoods.for_task(candidates(recipe, data)[-1], data.task)
     outputs = data.out_features * likelihood.outputs_per_target
     with own_randomness(torch.device("cpu")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when it is done

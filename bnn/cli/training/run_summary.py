@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -9,6 +10,7 @@ from bnn.cli.training.sources import file_of
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.scores import Resampling
+from bnn.likelihoods import about
 from bnn.metrics.registry import find
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
@@ -39,6 +41,7 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "plain_parameters": size.plain,
         "ratio": size.ratio,
         **_scores(run, data),
+        **_noise(run, data),
         "temperature": run.temperature if data.task == "classification" else None,
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
@@ -59,6 +62,10 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"trained     {_counted(found['epochs'])}{kept}, {_time(found['seconds'])}",
         f"parameters  {found['parameters']:,} ({ratio})",
     ]
+    if found["likelihoods"] is not None:
+        text.append(f"noise       {_chosen(found['likelihood'], found['likelihoods'])}")
+    if found["plain"] is not None and found["plain"]["worse"]:
+        text.append(f"worse       {_worse(found['plain'])}")
     if found["kl_weight"] is not None:
         text.append(f"KL weight   {found['kl_weight']:g}, chosen on the validation data")
     if found["pruned"] is not None:
@@ -75,6 +82,38 @@ def lines(found: dict[str, Any]) -> list[str]:
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
+
+
+def _noise(run: Run, data: Data) -> dict[str, Any]:
+    """Which likelihood, how it was chosen, what its noise is, and whether the plain network was better.
+
+    NLLs are per input, in the target's own units.
+    """
+    assert run.history is not None
+    shift = 0.0 if data.target is None else sum(math.log(sd) for sd in data.target.sd)
+    nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
+    plain = run.plain and {"plain": run.plain.plain + shift, "run": run.plain.run + shift, "worse": run.plain.worse}
+    noise = run.history.noise and {name: run.history.noise[name] for name in ("data", "inputs")}
+    return {"likelihood": about(run.likelihood).name, "likelihoods": nlls, "settled": noise, "plain": plain}
+
+
+def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
+    """Whether the noise varies with the input, and why.
+
+    >>> _chosen("gaussian", {"gaussian": 12.5, "heteroscedastic": 12.613})
+    'the same at every input: validation NLL 12.5, if it varied 12.613'
+    """
+    constant, varying = nlls["gaussian"], nlls["heteroscedastic"]
+    if likelihood == "gaussian":
+        return f"the same at every input: validation NLL {constant:.5g}, if it varied {varying:.5g}"
+    return f"varies with the input: validation NLL {varying:.5g}, if it were the same everywhere {constant:.5g}"
+
+
+def _worse(found: dict[str, Any]) -> str:
+    return (
+        f"than the plain network by validation NLL, {found['run']:.5g} instead of {found['plain']:.5g}: more --epochs "
+        "or --rows, or --kl-weight 0.1, may help; --method deterministic keeps the plain one"
+    )
 
 
 def _pruned(run: Run) -> dict[str, Any] | None:

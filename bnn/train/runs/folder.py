@@ -15,6 +15,7 @@ from bnn._common.atomic import held, write_atomically
 from bnn._common.errors import OptionError, braced
 from bnn._common.text import listed
 from bnn.files import FileFormatError
+from bnn.likelihoods.registry import AUTO
 from bnn.train.recipe import Recipe
 from bnn.train.schedule import ADDED
 
@@ -222,6 +223,8 @@ def is_finished(folder: RunFolder, recipe: Recipe) -> bool:
     now = _as_stored(recipe)
     if recipe.kl_weights:  # the one that was chosen is in its place
         now["schedule"]["kl_weight"] = stored["recipe"]["schedule"]["kl_weight"]
+    if stored.get("likelihoods"):
+        stored["recipe"]["likelihood"] = AUTO if now["likelihood"] == AUTO else stored["recipe"]["likelihood"]
     return bool(stored["recipe"] == now)
 
 

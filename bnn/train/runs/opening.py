@@ -20,6 +20,7 @@ from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import GUARANTEE, KL, MEMBER, NET, PRUNE, RECIPE, RUN, TRAIN, RunFolder
 from bnn.train.runs.guaranteeing import RunGuarantee
 from bnn.train.runs.run import Run
+from bnn.train.settling import Comparison
 
 WANTED = "expected the folder of a finished run, as `bayesianize train --out FOLDER` wrote it"
 
@@ -59,7 +60,7 @@ def open_run(folder: str | os.PathLike[str], net: nn.Module | None = None) -> Ru
     best, stopped = stored.get("best"), stored.get("stopped") or "finished"  # older versions do not say
     laplace = from_record(stored.get("laplace"), run.likelihood)
     tuned = _tuned(place.stage(PRUNE), stored.get("tuned"), run.likelihood)
-    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path, laplace, tuned)
+    run.history = History(main.epochs(), run.likelihood, best, stopped, main.path, laplace, tuned, stored.get("noise"))
     return run
 
 
@@ -89,8 +90,11 @@ def main_stage(run: Run) -> str:
         return ""
     if run.candidates:
         return f"{KL}{run.recipe.schedule.kl_weight!r}"
-    alone = run.recipe.members > 1 and not run.recipe.bayesian and not run.recipe.together
-    return os.path.join(TRAIN, f"{MEMBER}{run.recipe.members - 1}") if alone else TRAIN
+    if run.recipe.bayesian:
+        return TRAIN
+    chosen = [] if run.likelihoods is None else [str(run.recipe.likelihood)]
+    alone = [f"{MEMBER}{run.recipe.members - 1}"] if run.recipe.members > 1 and not run.recipe.together else []
+    return os.path.join(TRAIN, *chosen, *alone)
 
 
 def _check_finished(folder: RunFolder) -> None:
@@ -140,4 +144,6 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "target": None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"])),
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
+        "likelihoods": stored.get("likelihoods"),  # older versions have none
+        "plain": None if stored.get("plain") is None else Comparison(**stored["plain"]),
     }, None if stored["recipe"] is None else Recipe.from_dict({"calibrate": False} | stored["recipe"])  # of old runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -27,6 +27,7 @@ from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers
 from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, RUN, VALIDATION, RunFolder, State
 from bnn.train.runs.guaranteeing import RunGuarantee, missing
 from bnn.train.runs.new_inputs import read_inputs
+from bnn.train.settling import Comparison
 from bnn.train.step import Sampling
 
 
@@ -43,6 +44,8 @@ class Run:
         recipe: what was carried out, with the KL weight that was chosen; None for a run of `bnn.fit`.
         history: of the main training.
         candidates: validation NLL by KL weight, where it was chosen.
+        likelihoods: validation NLL of the plain network by likelihood, where it was chosen.
+        plain: how it compares with its plain network on the validation data, where there are both.
         folder: its files; None for a run in memory.
         guarantee: of its predictions, where inputs were set aside for it.
     """
@@ -58,6 +61,8 @@ class Run:
     recipe: Recipe | None = None
     history: History | None = None
     candidates: dict[str, float] | None = None
+    likelihoods: dict[str, float] | None = None
+    plain: Comparison | None = None
     folder: RunFolder | None = None
     guarantee: RunGuarantee | None = None
 
@@ -131,6 +136,9 @@ class Run:
             "target": None if self.target is None else self.target.to_dict(),
             "preparation": None if self.preparation is None else self.preparation.to_dict(),
             "candidates": self.candidates,
+            "likelihoods": self.likelihoods,
+            "plain": None if self.plain is None else asdict(self.plain),
+            "noise": None if self.history is None else self.history.noise,
             "temperature": self.temperature,
             "best": None if self.history is None else self.history.best,
             "stopped": None if self.history is None else self.history.stopped,
