@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnn._common.checks import fraction_of
+from bnn._common.checks import check_bool, fraction_of
 from bnn._common.errors import ArgumentError
 from bnn._common.text import listed, nearest
 from bnn.data.array_preparation import (
@@ -27,6 +27,7 @@ from bnn.data.dataset import TASKS, Data, Part, TargetScale, Task
 from bnn.data.images import ImageScaling
 from bnn.data.sources import TEST, VALIDATION
 from bnn.data.split import inputs_aside, split
+from bnn.data.target_scale import above_zero, check_known, scale_hint
 
 FEW = 20  # different whole numbers that are classes however few rows there are
 
@@ -44,6 +45,8 @@ def arrays(
     layout: str | None = None,
     seed: int = 0,
     name: str = "arrays",
+    positive: bool = False,
+    targets: Sequence[str] = (),
 ) -> Data:
     """Arrays as data; inputs and real targets are scaled by mean and sd of the training part.
 
@@ -51,7 +54,8 @@ def arrays(
         x: inputs (N, ...): an array, a tensor, or the path of a .npy or .npz file (its array "x" or "x_train", or its
             only one). uint8 of 3 or 4 dimensions are images and stay bytes; the rest are features, scaled by column
             (N, D), or by channel (N, D, ...).
-        y: labels (N,), text or whole numbers, or real targets (N,) or (N, D); likewise a path. None: the arrays "y" or
+        y: labels (N,), text or whole numbers, or real targets (N,) or (N, D), where NaN is a missing one of several;
+            likewise a path. None: the arrays "y" or
             "y_train" of the .npz file that x names, with the file's own test and validation parts ("x_test", ...).
         task: "classification" or "regression"; None: real numbers are targets, the rest are labels.
         test, validation: a fraction to set aside (every class keeps its share), a pair (x, y), or None.
@@ -63,6 +67,8 @@ def arrays(
         layout: of images: "NCHW", "NHWC" or "NHW"; None finds out.
         seed: of the split, which depends on nothing else.
         name: of the data.
+        positive: real targets are above 0, and trained on as (log y - mean) / sd: no mean or interval is below 0.
+        targets: names of the real targets, for answers and evaluations.
 
     >>> data = arrays(np.eye(4), ["cat", "dog", "cat", "dog"])
     >>> data.task, data.classes, data.train.y.tolist()
@@ -71,17 +77,25 @@ def arrays(
     pairs, fractions = _given(x, y, {"test": test, "validation": validation})
     xs, ys = pairs["train"]
     target = find_array_target(ys, task, classes)
-    labels = target.labels(ys) if target.task == "classification" else None
+    check_bool("positive", positive)
+    if target.task == "classification" and (positive or targets):
+        raise ArgumentError(f"{'positive' if positive else 'targets'} is for real targets; y holds classes", "task")
+    given = _targets({part: pair[1] for part, pair in pairs.items()}, target)
+    if positive:
+        for part, values in given.items():
+            above_zero(values.numpy(), lambda row: f"row {row}", lambda d: f"column {d}", _called(part))
+    labels = given["train"] if target.task == "classification" else None
     aside = inputs_aside(guarantee, len(xs), name)
     cut = split(len(xs), fractions["test"], fractions["validation"], seed, labels, target.classes, name, aside)
+    inputs, numbers = {part: pair[0] for part, pair in pairs.items()}, dict(given)
     for part in ("train", "test", "validation", "guarantee"):
         index = getattr(cut, part)
         if len(index):
-            pairs[part] = xs[index.numpy()], ys[index.numpy()]
-    preparation, inputs = _inputs({part: pair[0] for part, pair in pairs.items()}, scale, layout)
-    targets, real = _targets({part: pair[1] for part, pair in pairs.items()}, target, scale)
+            inputs[part], numbers[part] = xs[index.numpy()], given["train"][index]
+    preparation, stored = _inputs(inputs, scale, layout)
+    y, real, hint = _scaled(numbers, target.task, scale, positive)
     prepare = preparation.scaling if isinstance(preparation, ArrayImages) else None
-    parts = {part: Part(inputs[part], targets[part], prepare) for part in pairs}
+    parts = {part: Part(stored[part], y[part], prepare) for part in stored}
     return Data(
         name,
         target.task,
@@ -92,6 +106,8 @@ def arrays(
         real,
         preparation,
         guarantee=parts.get("guarantee"),
+        targets=tuple(map(str, targets)),
+        hint=hint,
     )
 
 
@@ -150,19 +166,33 @@ def _inputs(
     return ArrayImages(scaling, found, tuple(images["train"].shape[1:])), images
 
 
-def _targets(ys: dict[str, Array], target: ArrayTarget, scale: bool) -> tuple[dict[str, Tensor], TargetScale | None]:
-    """The targets of every part, and how real ones are scaled."""
-    names = {part: "y" if part == "train" else f"y of {part}" for part in ys}
+def _targets(ys: dict[str, Array], target: ArrayTarget) -> dict[str, Tensor]:
+    """The targets of every part: labels, or real ones in their own units."""
     if target.task == "classification":
-        return {part: target.labels(y, names[part]) for part, y in ys.items()}, None
-    numbers = {part: target.numbers(y, names[part]) for part, y in ys.items()}
+        return {part: target.labels(y, _called(part)) for part, y in ys.items()}
+    numbers = {part: target.numbers(y, _called(part)) for part, y in ys.items()}
     widths = {part: y.shape[1] for part, y in numbers.items()}
     if len(set(widths.values())) > 1:
         raise ValueError(f"targets must have the same number of columns in every part, got {widths}")
-    if not scale:
-        return {part: y.float() for part, y in numbers.items()}, None
-    real = learned_scale(numbers["train"])
-    return {part: real.scaled(y).float() for part, y in numbers.items()}, real
+    return numbers
+
+
+def _called(part: str) -> str:
+    return "y" if part == "train" else f"y of {part}"
+
+
+def _scaled(
+    ys: dict[str, Tensor], task: Task, scale: bool, positive: bool
+) -> tuple[dict[str, Tensor], TargetScale | None, str | None]:
+    """Targets as they are trained on, how real ones are scaled, and what may be done better."""
+    if task == "classification":
+        return ys, None, None
+    hint = None if positive else scale_hint(ys["train"].numpy())
+    if not scale and not positive:
+        return {part: y.float() for part, y in ys.items()}, None, hint
+    width = ys["train"].shape[1]
+    real = learned_scale(ys["train"], positive) if scale else TargetScale((0.0,) * width, (1.0,) * width, positive)
+    return {part: real.scaled(y).float() for part, y in ys.items()}, real, hint
 
 
 @dataclass(frozen=True)
@@ -192,10 +222,19 @@ class ArrayTarget:
         return torch.tensor([positions[value] for value in names])
 
     def numbers(self, y: Array, what: str = "y") -> Tensor:
-        """Real targets (N, D), float64."""
-        refuse_bad(y, what)
+        """Real targets (N, D), float64; of several some may be NaN, which are missing."""
         if y.ndim not in (1, 2):
             raise ValueError(f"{what} must have the shape (N,) or (N, D), got {y.shape}")
+        if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind == "f":
+            refuse_bad(np.where(np.isnan(y), 0.0, y), what)
+            gone = np.isnan(y).all(axis=1)
+            if gone.any():
+                raise ValueError(
+                    f"{what}[{int(gone.argmax())}] is NaN in all {y.shape[1]} columns, as in {gone.sum()} of {len(y)} "
+                    "rows: leave out such rows, without any target"
+                )
+        else:
+            refuse_bad(y, what)
         return torch.from_numpy(y.astype(np.float64)).reshape(len(y), -1)
 
 
@@ -227,13 +266,15 @@ def find_array_target(y: Array, task: Task | None, classes: Sequence[str] | None
     return target
 
 
-def learned_scale(y: Tensor) -> TargetScale:
-    """Mean and sd of real targets (N, D) of the training part."""
-    mean, sd = y.mean(0), y.std(0, correction=0)
-    constant = (y.min(0).values == y.max(0).values).nonzero()[:, 0].tolist()
-    if constant:
-        raise ValueError(f"column {constant[0]} of y is {y[0, constant[0]]:g} in all of the training part")
-    return TargetScale(tuple(mean.tolist()), tuple(sd.tolist()))
+def learned_scale(y: Tensor, positive: bool = False) -> TargetScale:
+    """Mean and sd of real targets (N, D) of the training part; of their logarithm where they are `positive`."""
+    check_known(y, "training", ())
+    found = TargetScale.learned(y.numpy(), positive)
+    if 0.0 in found.sd:
+        column = found.sd.index(0.0)
+        first = y[:, column][~y[:, column].isnan()][0]
+        raise ValueError(f"column {column} of y is {first:g} in all of the training part")
+    return found
 
 
 def _flat(y: Array, what: str) -> Array:

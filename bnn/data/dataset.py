@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from bnn.data.split import split
+from bnn.data.target_scale import TargetScale, check_known
 
 Task = Literal["classification", "regression"]
 TASKS = ["classification", "regression"]
-Numbers = Tensor | npt.ArrayLike
 
 
 class Preparation(Protocol):
@@ -39,7 +37,8 @@ class Part:
     Args:
         x: inputs as stored (N, ...): images are uint8 (N, C, H, W), rows of a table float (N, D) and scaled already.
             For a network that takes several, a tuple or dict of such tensors.
-        y: labels int64 (N,), or real targets (N, D) in units of `Data.target`; None for a set without labels.
+        y: labels int64 (N,), or real targets (N, D) in units of `Data.target`, where NaN is a missing one of several;
+            None for a set without labels.
         prepare: what turns stored inputs into what a network takes; None: they are that already.
     """
 
@@ -77,40 +76,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class TargetScale:
-    """Real targets are trained on as (y - mean) / sd; mean and sd (D,) are those of the training part.
-
-    All methods take tensors, NumPy arrays and numbers, and return tensors.
-    """
-
-    mean: tuple[float, ...]
-    sd: tuple[float, ...]
-
-    def scaled(self, y: Numbers) -> Tensor:
-        """(N, D) from the target's own units to units of sd."""
-        y = _floating(y)
-        return (y - y.new_tensor(self.mean)) / y.new_tensor(self.sd)
-
-    def own_units(self, mean: Numbers) -> Tensor:
-        """A predicted mean, or a scaled target, (N, D), in the target's own units.
-
-        >>> TargetScale((10.0,), (2.0,)).own_units(0.5)
-        tensor([11.], dtype=torch.float64)
-        """
-        mean = _floating(mean)
-        return mean * mean.new_tensor(self.sd) + mean.new_tensor(self.mean)
-
-    def own_variance(self, variance: Numbers) -> Tensor:
-        """A predicted variance (N, D) in the target's own units, squared."""
-        variance = _floating(variance)
-        return variance * variance.new_tensor(self.sd).square()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"mean": list(self.mean), "sd": list(self.sd)}
-
-
-@dataclass(frozen=True)
 class Data:
     """A data set: its parts, and what is needed to understand predictions and to read more of the same.
 
@@ -121,6 +86,8 @@ class Data:
         guarantee: inputs for a guarantee (`bnn.conformal`), which neither training nor any choice ever sees.
         classes: names of the classes, in the order of the labels; empty for regression.
         target: how real targets are scaled; None for classes, or where they are not.
+        targets: names of the real targets, or of the one column that holds the class; empty where they have none.
+        hint: what may be done better with these data, in a sentence; None: nothing that is known.
         preparation: reads raw inputs (images uint8, rows of a table) as the network takes them.
         augment: a random change of a stored training batch, (x, generator) -> x of the same shape and type.
     """
@@ -135,6 +102,8 @@ class Data:
     preparation: Preparation | None = None
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     guarantee: Part | None = None
+    targets: tuple[str, ...] = ()
+    hint: str | None = None
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -148,6 +117,11 @@ class Data:
                 raise TypeError(
                     f"{self.name}: a Data holds one tensor of inputs; several go in a Part or a pair (x, y)"
                 )
+        if self.targets and len(self.targets) != (self.out_features if self.task == "regression" else 1):
+            raise ValueError(f"{self.name}: {self.out_features} targets cannot have the names {list(self.targets)}")
+        check_known(self.train.y, "training", self.targets)
+        if self.guarantee is not None:
+            check_known(self.guarantee.y, "guarantee", self.targets)
 
     @property
     def in_shape(self) -> tuple[int, ...]:
@@ -198,14 +172,6 @@ def tensors_in(x: Any) -> list[Any]:
 
 def _is_sequence(x: Any) -> bool:
     return isinstance(x, tuple | list) and not isinstance(x, PackedSequence)  # which is one tensor, packed
-
-
-def _floating(values: Numbers) -> Tensor:
-    """As a tensor of a floating type: its own, or float64 where `values` have none."""
-    if isinstance(values, Tensor):
-        return values if values.is_floating_point() else values.double()
-    array = np.array(values, order="C")  # a copy, which may be written to
-    return torch.from_numpy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
 
 
 def _shown(value: Any) -> str:

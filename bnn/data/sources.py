@@ -27,6 +27,7 @@ FLAGS = {  # of `bayesianize train` that say more about data, and the option of 
     "test": "test",
     "validation": "validation",
     "guarantee": "guarantee",
+    "positive": "positive",
 }
 
 Reader = TypeVar("Reader", bound=Callable[..., Any])
@@ -197,7 +198,7 @@ register(
         "a named data set",
         "bnn.data.named_sets.load:load",
         {"images": "bnn.data.images:ImageScaling"},
-        flags=("validation", "guarantee"),
+        flags=("validation", "guarantee", "positive"),
         complete="bnn.data.named_sets.load:completed",
         path=False,
         again=False,
@@ -210,7 +211,7 @@ register(
         "bnn.data.tables.csv_file:csv",
         {"table": "bnn.data.tables.preparation:TablePreparation"},
         endings=(".csv", ".tsv"),
-        flags=("target", "drop", "task", "test", "validation", "guarantee"),
+        flags=("target", "drop", "task", "test", "validation", "guarantee", "positive"),
         needs={"target": "the name of the column to predict"},
         complete="bnn.data.tables.csv_file:completed",
     )
@@ -236,7 +237,7 @@ register(
             "arrays": "bnn.data.array_preparation:ScaledInputs",
         },
         endings=(".npz",),
-        flags=("task", "test", "validation", "guarantee"),
+        flags=("task", "test", "validation", "guarantee", "positive"),
         complete="bnn.data.array_sets:completed",
         again=False,
     )

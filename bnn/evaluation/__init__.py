@@ -19,6 +19,7 @@ from bnn.evaluation.pieces import (
     Selective,
     Severity,
     Size,
+    TargetScores,
     Time,
     Uncertainty,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Selective",
     "Severity",
     "Size",
+    "TargetScores",
     "Time",
     "Uncertainty",
     "evaluate",

@@ -23,6 +23,7 @@ from bnn.evaluation.pieces import OOD, Corrupted, Detection
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
+from bnn.metrics.lognormal import LARGEST
 from bnn.metrics.temperature import BOUNDS
 
 
@@ -137,6 +138,9 @@ class _Evaluator:
             network_temperature=temperature_of(self.predictor.network),
             detection=detection,
             risk_coverage=self.resampling.risk_coverage(inside, targets),
+            targets=task.targets,
+            by_target=scores.by_target(self.resampling, inside, targets, task.targets) if real else {},
+            scale=inside.scale,
         )
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
@@ -179,6 +183,12 @@ def _notes(inside: Outputs, real: bool, temperature: float | None, ood: Mapping[
         yield f"the temperature {temperature:.3g} is at its bound: too few validation data, or all of them right"
     if not real and temperature is None:
         yield "no validation data, so no temperature was learned"
-    if real and inside.components is None:
+    if real and (inside.components is None or inside.losses is not None):
         what = "crps" if inside.losses is not None else "nll, crps"
         yield f"the draws predict no Gaussians: {what} and intervals are those of one with the mean and variance"
+    wild = int((inside.mean > LARGEST / (inside.draws + 1)).sum()) if inside.scale == "log" else 0
+    if wild:
+        yield (
+            f"{wild} of {inside.mean.size} predicted means have draws beyond {LARGEST:g}, as wild sds of the logarithm "
+            "make them, which count as that: RMSE and mean uncertainties say little; intervals are right"
+        )

@@ -59,7 +59,7 @@ def _name(label: int, classes: tuple[str, ...]) -> str:
 
 
 def _numbers(values: Array) -> str:
-    return ", ".join(f"{value:.4g}" for value in np.ravel(values))
+    return ", ".join("missing" if np.isnan(value) else f"{value:.4g}" for value in np.ravel(values))
 
 
 def picture(stored: Tensor) -> str | None:
@@ -86,8 +86,10 @@ def _shrunk(image: Tensor) -> Tensor:
 
 
 def points(outputs: Outputs, targets: Array) -> Points:
-    """Predictions against real targets, of the first output, at evenly chosen inputs."""
+    """Predictions against real targets, of the first output, at evenly chosen inputs where it is known."""
     n = len(targets)
-    rows = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(np.intp))
+    known = (~np.isnan(np.reshape(targets, (n, -1))[:, 0])).nonzero()[0]
+    most = min(len(known), POINTS)
+    rows = known[np.unique(np.linspace(0, len(known) - 1, most).round().astype(np.intp))]
     first = [np.reshape(part, (n, -1))[rows, 0] for part in (targets, outputs.mean, np.sqrt(outputs.total))]
     return Points(*(tuple(part.astype(np.float64).tolist()) for part in first))

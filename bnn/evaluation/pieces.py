@@ -8,6 +8,14 @@ from bnn.metrics.bootstrap import Interval
 
 
 @dataclass(frozen=True)
+class TargetScores:
+    """How well one of several real targets is predicted, over the inputs where it is known."""
+
+    inputs: int
+    metrics: dict[str, Interval]
+
+
+@dataclass(frozen=True)
 class Uncertainty:
     """Means over inputs; for classes in nats, for real targets variances in the target's own units, squared."""
 

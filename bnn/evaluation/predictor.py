@@ -16,6 +16,8 @@ from bnn._engine.inputs import device_of
 from bnn.data.dataset import Part, TargetScale, tensors_in
 from bnn.data.forms import to_device
 from bnn.likelihoods.base import predictive_nll
+from bnn.metrics.lognormal import lognormal_moments
+from bnn.metrics.predicted import predictive_interval
 from bnn.prediction import predict
 
 INPUT_BYTES = 2**28  # of prepared inputs held at a time
@@ -33,10 +35,12 @@ class Outputs:
         mean: over the draws: class probabilities (N, C), or means (N, ...).
         total, aleatoric, epistemic: in nats (N,), or variances (N, ...).
         scores: (N,) each, larger where the network is less sure.
-        components: means and sds (K, N, ...) of the draws, of real targets, where each is a Gaussian.
+        components: means and sds (K, N, ...) of the draws, of real targets, where each is a Gaussian; on a log scale of
+            the logarithm of the target, and where draws are no Gaussians of the one with their moments.
         draws: K.
         losses: -log p(y) of every input (N,), of real targets, where the draws are no Gaussians.
         scaled: mean and total sd (N, ...) of real targets, in the units that the network was trained in.
+        scale: of `components`, "linear" or "log"; all else is in own units.
     """
 
     mean: Array
@@ -48,6 +52,11 @@ class Outputs:
     draws: int
     losses: Array | None = None
     scaled: tuple[Array, Array] | None = None
+    scale: str = "linear"
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """Ends (N, ...) of the central interval of real targets, of the mixture where the draws are Gaussians."""
+        return predictive_interval(self.mean, np.sqrt(self.total), self.components, level, self.scale)
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,8 @@ class Predictor:
                 "with samples=20, or use bnn.predict and bnn.metrics"
             )
         outputs = of_reals(prediction, self.likelihood, self.target)
-        known = outputs.components is None and likelihoods.about(self.likelihood).task is not None
+        likelihood = likelihoods.about(self.likelihood)
+        known = likelihood.components(prediction.samples) is None and likelihood.task is not None
         if not known or y is None or y.shape != prediction.mean.shape:
             return outputs
         return replace(outputs, losses=losses(prediction.samples, y, self.likelihood, self.target))
@@ -139,6 +149,8 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
     """Predictions of real targets, with the Gaussian of every draw where the likelihood has one."""
     assert prediction.samples is not None
     target = TargetScale((0.0,), (1.0,)) if target is None else target
+    if target.log:
+        return of_logs(prediction, likelihood, target)
     mean, *variances = (part.double() for part in prediction)
     total, aleatoric, epistemic = (as_array(target.own_variance(part)) for part in variances)
     per_input = [as_array(part.reshape(len(part), -1).mean(1)) for part in variances]  # scaled: outputs count alike
@@ -148,21 +160,55 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
     if gaussians is not None:
         means, sds = gaussians
         own_sds = target.own_variance(sds.double().square()).sqrt()
-        components = (as_array(target.own_units(means.double())), as_array(own_sds))
+        components = (as_array(target.linear(means.double())), as_array(own_sds))
     own_mean, scaled = as_array(target.own_units(mean)), (as_array(mean), as_array(variances[0].sqrt()))
     return Outputs(own_mean, total, aleatoric, epistemic, scores, components, len(prediction.samples), scaled=scaled)
+
+
+def of_logs(prediction: likelihoods.RegressionPrediction, likelihood: Any, target: TargetScale) -> Outputs:
+    """Predictions of positive targets, whose logarithm every draw predicts: the moments of a mixture of lognormals.
+
+    Draws that are no Gaussians count as the one with their mean and variance.
+    """
+    assert prediction.samples is not None
+    mean, total, *parts = (part.double() for part in prediction)
+    gaussians = likelihoods.about(likelihood).components(prediction.samples)
+    means, sds = (mean[None], total.sqrt()[None]) if gaussians is None else (one.double() for one in gaussians)
+    logs = as_array(target.linear(means)), as_array(target.own_variance(sds.square()).sqrt())
+    own = lognormal_moments(*logs)
+    aleatoric, epistemic = np.square(own.aleatoric), np.square(own.epistemic)
+    if gaussians is None:  # the law of total variance for a mean of log y that is Gaussian
+        noise, spread = (as_array(target.own_variance(part)) for part in parts)
+        share = -np.expm1(-noise) / -np.expm1(-(noise + spread))
+        aleatoric, epistemic = aleatoric * share, aleatoric * (1 - share)
+    variances = (aleatoric + epistemic, aleatoric, epistemic)
+    usual = lognormal_moments(np.array([target.mean]), np.array([target.sd]))  # of the training part
+    per_input = [np.reshape(one / np.square(usual.aleatoric), (len(mean), -1)).mean(1) for one in variances]
+    return Outputs(
+        own.mean,
+        *variances,
+        {"total": per_input[0], "epistemic": per_input[2]},
+        logs,
+        len(prediction.samples),
+        scaled=(as_array(mean), as_array(total.sqrt())),
+        scale="log",
+    )
 
 
 def losses(samples: Tensor | None, y: Tensor, likelihood: Any, target: TargetScale | None) -> Array:
     """-log 1/K sum_k p(y | output_k) of every input (N,), a density of the target in its own units.
 
-    With y = mean + sd z the density of y is that of z divided by sd: every target adds log sd.
+    With y = mean + sd z the density of y is that of z divided by sd: every target adds log sd. On a log scale this is
+    the density of log y, and every target adds log y, too.
     """
     assert samples is not None
     scaled = predictive_nll(likelihood, samples, y.to(samples.device))
-    sds = (1.0,) if target is None else target.sd
-    per_input = y[:1].numel()
-    return as_array(scaled) + np.log(sds).sum() * (per_input // len(sds))
+    if target is None:
+        return as_array(scaled)
+    added = np.where(np.isnan(as_array(y)), 0.0, np.log(target.sd))  # (N, ..., D); nothing where one is missing
+    if target.log:
+        added = added + np.nan_to_num(as_array(target.linear(y.double())))
+    return as_array(scaled) + added.reshape(len(y), -1).sum(1)
 
 
 class NotFinite:

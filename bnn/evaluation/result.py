@@ -24,6 +24,7 @@ from bnn.evaluation.pieces import (
     Selective,
     Severity,
     Size,
+    TargetScores,
     Time,
     Uncertainty,
 )
@@ -60,6 +61,10 @@ class Evaluation:
         detection: scores side by side on the mean over all sets of `ood`; None without one, and in older files.
         risk_coverage: what abstaining by "total" and by "epistemic" uncertainty gains; the latter where the draws
             disagree. Empty in older files.
+        targets: names of the real targets, where they have some.
+        by_target: of several real targets, how well each is predicted, by its name or its number, over the inputs where
+            it is known; `metrics` are over all of them.
+        scale: "log" where positive targets were predicted on a log scale; everything here is in their own units.
     """
 
     data: str
@@ -84,6 +89,9 @@ class Evaluation:
     time: Time | None = field(default=None, compare=False)
     detection: Detection | None = None
     risk_coverage: dict[str, RiskCoverage] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    by_target: dict[str, TargetScores] = field(default_factory=dict)
+    scale: str = "linear"
 
     @property
     def verdict(self) -> str:
@@ -112,6 +120,7 @@ class Evaluation:
                 *calibration_line(self.network_temperature),
             ],
             metric_lines(self.metrics, self.temperature),
+            target_lines(self.by_target),
             uncertainty_lines(self.uncertainty, self.ood, unit),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
             corruption_lines(self.severities),
@@ -221,6 +230,19 @@ def metric_lines(metrics: Mapping[str, Interval], temperature: float | None) -> 
     if temperature is not None:
         rows.append(["temperature", f"{temperature:.4g}", ""])
     return columns([["metric", "value", "95 % interval"], *rows])
+
+
+def target_lines(by_target: Mapping[str, TargetScores]) -> list[str]:
+    """A line for each of several targets."""
+    if not by_target:
+        return []
+    names = ["rmse", "nll", "crps", "coverage_50", "coverage_90"]
+    names = [name for name in names if all(name in one.metrics for one in by_target.values())]
+    rows = [
+        [target, f"{one.inputs:,}", *(f"{one.metrics[name].value:.4g}" for name in names)]
+        for target, one in by_target.items()
+    ]
+    return columns([["target", "inputs", *names], *rows])
 
 
 def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:

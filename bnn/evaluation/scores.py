@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,22 @@ from torch import Tensor
 from bnn import metrics
 from bnn.calibration import calibration_curve
 from bnn.data.dataset import TargetScale
-from bnn.evaluation.pieces import OOD, ROC, Detection, Histogram, Reliability, RiskCoverage, Selective, Uncertainty
+from bnn.evaluation.pieces import (
+    OOD,
+    ROC,
+    Detection,
+    Histogram,
+    Reliability,
+    RiskCoverage,
+    Selective,
+    TargetScores,
+    Uncertainty,
+)
 from bnn.evaluation.predictor import Array, Outputs, as_array
 from bnn.metrics import Interval
 
 POINTS = 200  # of a curve that are kept, at most
+TARGETS = 50  # that are scored one by one, at most
 BINS = 30  # of a histogram
 TOTAL, EPISTEMIC = ("entropy", "total"), ("mutual_information", "epistemic")  # scores of classes, of real targets
 RESOLVED = 1e-6  # nats; below this float32 cannot tell mutual information from rounding
@@ -53,6 +64,7 @@ class Resampling:
             targets,
             draws=outputs.components,
             losses=outputs.losses,
+            scale=outputs.scale,
             resamples=self.resamples,
             seed=self.seed,
             **options,
@@ -95,9 +107,34 @@ class Resampling:
         return found
 
 
+def by_target(
+    resampling: Resampling, outputs: Outputs, targets: Array, names: tuple[str, ...]
+) -> dict[str, TargetScores]:
+    """The metrics of each of several real targets, by its name or its number, over the inputs where it is known."""
+    if outputs.mean.ndim != 2 or outputs.mean.shape[1] < 2 or outputs.mean.shape[1] > TARGETS:
+        return {}
+    found = {}
+    for d, name in enumerate(names or map(str, range(outputs.mean.shape[1]))):
+        known = ~np.isnan(targets[:, d])
+        if known.any():
+            scored = resampling.of_reals(_column(outputs, known, d), targets[known, d : d + 1])
+            if outputs.losses is not None:  # of all targets together: those of one cannot be told
+                del scored["nll"]
+            found[name] = TargetScores(int(known.sum()), scored)
+    return found
+
+
+def _column(outputs: Outputs, rows: Array, d: int) -> Outputs:
+    """The predictions for one of several real targets, at some inputs."""
+    parts = {name: getattr(outputs, name)[rows, d : d + 1] for name in ("mean", "total", "aleatoric", "epistemic")}
+    draws = outputs.components
+    components = None if draws is None else (draws[0][:, rows, d : d + 1], draws[1][:, rows, d : d + 1])
+    return replace(outputs, **parts, scores={}, components=components, losses=None, scaled=None)
+
+
 def _squared_errors(mean: Array, targets: Array) -> Array:
-    """Of every input, the mean over its targets (N,)."""
-    return np.asarray(np.square(mean - targets).reshape(len(mean), -1).mean(1))
+    """Of every input, the mean over its targets that are known (N,)."""
+    return metrics.regression.square_rows(mean, targets)
 
 
 def _ood(inside: Outputs, outside: Outputs, used: list[str], found: metrics.Compared) -> OOD:
@@ -117,7 +154,10 @@ def informative(name: str, *sets: Outputs) -> bool:
     if name not in EPISTEMIC:
         return True
     largest = max(float(one.scores[name].max()) for one in sets)
-    least = RESOLVED if name == "mutual_information" else RESOLVED**2 * max(float(one.total.max()) for one in sets)
+    if name == "mutual_information":
+        least = RESOLVED
+    else:  # of the total in the same units, those of training
+        least = RESOLVED**2 * max(float(one.scores["total"].max()) for one in sets)
     return all(one.draws > 1 for one in sets) and largest > least
 
 
@@ -161,11 +201,14 @@ def class_labels(outputs: Outputs, y: Tensor, classes: tuple[str, ...]) -> Array
 
 
 def own_targets(outputs: Outputs, y: Tensor, target: TargetScale | None) -> Array:
-    """Targets in their own units, after a check that they have the shape of the predictions."""
+    """Targets in their own units, after a check that they fit the predictions; of several some may be missing, NaN."""
     if tuple(y.shape) != outputs.mean.shape:
         fits = y.numel() == outputs.mean.size
         hint = f"; use y.reshape{outputs.mean.shape}" if fits else ""
         raise ValueError(f"targets have shape {tuple(y.shape)}, the network predicts {outputs.mean.shape}{hint}")
+    unknown = int(y.reshape(len(y), -1).isnan().all(1).sum())
+    if unknown:
+        raise ValueError(f"{unknown} of {len(y)} inputs have no target, it is NaN: leave them out before evaluating")
     return as_array(y.double() if target is None else target.own_units(y.double()))
 
 

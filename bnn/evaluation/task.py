@@ -39,6 +39,7 @@ class Task:
     validation: Part | None
     ood: dict[str, Part]
     corruptions: list[tuple[str, int]]
+    targets: tuple[str, ...] = ()  # names of real targets
 
     @property
     def inputs(self) -> int:
@@ -58,7 +59,8 @@ def task_of(data: Any, ood: Any, corruptions: Any, validation: Any, batch_size: 
     real = known and data.task == "regression"
     held_out = None if real and validation is None else validation_part(validation, data, batch_size)
     name, kind, classes = (data.name, data.task, data.classes) if known else ("data", None, ())
-    return Task(name, kind, classes, part, held_out, ood_parts(ood, data, part), chosen)
+    targets = data.targets if real else ()
+    return Task(name, kind, classes, part, held_out, ood_parts(ood, data, part), chosen, targets)
 
 
 def likelihood_of(likelihood: Any, task: Task) -> Any:

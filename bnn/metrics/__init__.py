@@ -2,7 +2,8 @@
 
 Classes: `accuracy`, `nll`, `brier`, `ece`, `adaptive_ece`, `classwise_ece`, `aurc`, `accuracy_coverage`;
 out-of-distribution inputs: `auroc`, `aupr`, `fpr95` of `ood_scores`; real numbers: `rmse`, `gaussian_nll`, `crps`,
-`coverage`, `sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like; `temperature_scaling`;
+`coverage`, `sharpness`, `interval` and, for the draws themselves, `mixture_nll` and its like, or `lognormal_nll` and
+its like where they are of log targets; `temperature_scaling`;
 `bootstrap`. `classification_metrics`, `detection_metrics` and `regression_metrics` give all of a kind at once; `metric`
 registers one of your own, which evaluations and reports then show. `detection_comparison` has scores side by side, on
 the same resamples; `risk_coverage` and `risk_area` are what abstaining by an uncertainty gains.
@@ -15,6 +16,7 @@ the same resamples; `risk_coverage` and `risk_area` are what abstaining by an un
 from bnn.metrics.bootstrap import Interval, bootstrap
 from bnn.metrics.classification import accuracy, adaptive_ece, brier, classwise_ece, ece, nll
 from bnn.metrics.detection import aupr, auroc, fpr95, ood_scores
+from bnn.metrics.lognormal import lognormal_crps, lognormal_interval, lognormal_moments, lognormal_nll
 from bnn.metrics.mixture import mixture_crps, mixture_interval, mixture_nll, sample_crps
 from bnn.metrics.paired import Compared, detection_comparison, risk_areas
 from bnn.metrics.registry import metric
@@ -58,6 +60,10 @@ __all__ = [
     "fpr95",
     "gaussian_nll",
     "interval",
+    "lognormal_crps",
+    "lognormal_interval",
+    "lognormal_moments",
+    "lognormal_nll",
     "metric",
     "mixture_crps",
     "mixture_interval",

@@ -14,22 +14,20 @@ from numpy.typing import ArrayLike
 
 from bnn._common.checks import share
 from bnn.metrics.checks import Floats, numbers, same_shape
-from bnn.metrics.registry import metric
 from bnn.metrics.regression import (
-    crps_rows,
     expected_distance,
+    known_rows,
     log_density,
-    nll_rows,
     normal_cdf,
     per_row,
     scales,
-    with_rows,
+    targets_of,
 )
 
 Draws = tuple[ArrayLike, ArrayLike]  # means and sds (K, N, ...)
 
 
-def _components(means: ArrayLike, sds: ArrayLike) -> tuple[Floats, Floats]:
+def components(means: ArrayLike, sds: ArrayLike) -> tuple[Floats, Floats]:
     """Means and sds, both (K, N, ...); a single sd is that of all."""
     m, s = numbers("means", means), scales("sds", sds)
     if m.ndim < 2:
@@ -40,8 +38,8 @@ def _components(means: ArrayLike, sds: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _checked(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    m, s = _components(means, sds)
-    y = with_rows("targets", targets)
+    m, s = components(means, sds)
+    y = targets_of(targets)
     if y.shape != m.shape[1:]:
         raise ValueError(f"targets for means of shape {m.shape} must have shape {m.shape[1:]}; got {y.shape}")
     return m, s, y
@@ -50,9 +48,11 @@ def _checked(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> tuple[Floa
 def mixture_nll_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> Floats:
     """-log (1/K) sum_k prod_d N(y_d; m_kd, sd_kd^2) of every datum (N,)."""
     m, s, y = _checked(means, sds, targets)
-    logs = log_density((y - m) / s, s).reshape(*m.shape[:2], -1).sum(axis=2)  # (K, N)
+    logs = log_density((y - m) / s, s).reshape(*m.shape[:2], -1)  # (K, N, D)
+    known = known_rows(y)
+    logs = np.where(np.isnan(logs), 0.0, logs).sum(axis=2)
     top = logs.max(axis=0)
-    return np.asarray(math.log(len(m)) - top - np.log(np.exp(logs - top).sum(axis=0)))
+    return np.asarray(np.where(known, math.log(len(m)) - top - np.log(np.exp(logs - top).sum(axis=0)), np.nan))
 
 
 def mixture_crps_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> Floats:
@@ -77,7 +77,7 @@ def mixture_nll(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float:
     >>> round(mixture_nll([[[-1.0]], [[1.0]]], 1.0, [[0.0]]), 4)  # 1 / 2 + log(2 pi) / 2
     1.4189
     """
-    return float(mixture_nll_rows(means, sds, targets).mean())
+    return float(np.nanmean(mixture_nll_rows(means, sds, targets)))
 
 
 def mixture_crps(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float:
@@ -86,7 +86,7 @@ def mixture_crps(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float:
     >>> round(mixture_crps([[0.0], [0.0]], 1.0, [0.0]), 4)  # of one Gaussian
     0.2337
     """
-    return float(mixture_crps_rows(means, sds, targets).mean())
+    return float(np.nanmean(mixture_crps_rows(means, sds, targets)))
 
 
 def sample_crps(samples: ArrayLike, targets: ArrayLike) -> float:
@@ -104,7 +104,7 @@ def sample_crps(samples: ArrayLike, targets: ArrayLike) -> float:
     x, _, y = _checked(samples, 1.0, targets)
     rank = np.arange(1, len(x) + 1).reshape(-1, *[1] * y.ndim)
     spread = ((2 * rank - len(x) - 1) * np.sort(x, axis=0)).sum(axis=0) / len(x) ** 2  # half the mean distance
-    return float((np.abs(x - y).mean(axis=0) - spread).mean())
+    return float(np.nanmean(per_row(np.abs(x - y).mean(axis=0) - spread)))
 
 
 def mixture_interval(means: ArrayLike, sds: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -114,7 +114,7 @@ def mixture_interval(means: ArrayLike, sds: ArrayLike, level: float = 0.95) -> t
     >>> round(float(high[0]), 4)
     1.96
     """
-    m, s = _components(means, sds)
+    m, s = components(means, sds)
     tail = (1 - share("level", level)) / 2
     return _quantile(m, s, tail), _quantile(m, s, 1 - tail)
 
@@ -128,59 +128,3 @@ def _quantile(m: Floats, s: Floats, probability: float) -> Floats:
         above = normal_cdf((middle - m) / s).mean(axis=0) >= probability
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return np.asarray(0.5 * (low + high))
-
-
-@metric(
-    "regression",
-    "NLL",
-    "negative log-likelihood: the price of the density given to the truth",
-    name="nll",
-    brief=True,
-)
-def predictive_losses(
-    mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, draws: Draws | None = None, losses: ArrayLike | None = None
-) -> Floats:
-    """-log p(y) of every datum (N,): as the likelihood says, of the mixture of the draws, or of N(mean, sd^2)."""
-    if losses is not None:
-        return with_rows("losses", losses)
-    return nll_rows(mean, sd, targets) if draws is None else mixture_nll_rows(*draws, targets)
-
-
-@metric(
-    "regression",
-    "CRPS",
-    "how far the predicted distribution is from the truth, in own units",
-    format="figures",
-    name="crps",
-    brief=True,
-)
-def predictive_crps(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, draws: Draws | None = None) -> Floats:
-    """CRPS of every datum (N,): of the mixture of the draws, or of N(mean, sd^2)."""
-    return crps_rows(mean, sd, targets) if draws is None else mixture_crps_rows(*draws, targets)
-
-
-@metric(
-    "regression",
-    "coverage",
-    "share of targets in their {level} % interval: should be {level} %",
-    better="level",
-    format="percent",
-    name="coverage",
-)
-def covered(low: Floats, high: Floats, targets: ArrayLike) -> Floats:
-    """Share of every datum's outputs that are between low and high (N,)."""
-    y = with_rows("targets", targets)
-    return per_row(((low <= y) & (y <= high)).astype(np.float64))
-
-
-@metric(
-    "regression",
-    "interval width",
-    "mean width of the {level} % intervals, in own units",
-    format="figures",
-    name="sharpness",
-    shown=False,
-)
-def widths(low: Floats, high: Floats) -> Floats:
-    """Mean width of every datum's intervals (N,)."""
-    return per_row(high - low)

@@ -3,9 +3,10 @@
 A metric joins by the decorator `metric`. What it is given is told by the names of its parameters:
 
     classification    probs (N, C), labels (N,), bins; temperature, where one was learned
-    regression        mean, sd, targets (N, ...); draws: means and sds (K, N, ...), or None; losses: -log p of every
-                      datum (N,), where only the likelihood can tell; low, high (N, ...) of the central interval at each
-                      level, and level
+    regression        mean, sd, targets (N, ...), where of several a missing one is NaN; draws: means and sds
+                      (K, N, ...), or None; scale: "log" where draws are of log targets, else "linear"; losses: -log p
+                      of every datum (N,), where only the likelihood can tell; low, high (N, ...) of the central
+                      interval at each level, and level
     detection         scores_in (N,), scores_out (M,)
 
 One that needs more than is there is left out.
@@ -25,12 +26,12 @@ from bnn.metrics.resampling import RESAMPLED, BinGaps, Statistic, mean_of, one_b
 
 GIVEN = {  # what a metric may ask for, by task
     "classification": ("probs", "labels", "bins", "temperature"),
-    "regression": ("mean", "sd", "targets", "draws", "losses", "low", "high", "level"),
+    "regression": ("mean", "sd", "targets", "draws", "scale", "losses", "low", "high", "level"),
     "detection": ("scores_in", "scores_out"),
 }
 FORMATS = ("percent", "decimals", "figures")  # as 97.2 %, 0.123, and three significant digits
 LEVEL = 0.9  # of intervals, that a report shows
-_OPTIONS = ("bins", "temperature", "level")  # no rows to resample
+_OPTIONS = ("bins", "temperature", "level", "scale")  # no rows to resample
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,7 +43,7 @@ class Metric:
     Args:
         name: as in `Evaluation.metrics`.
         function: what measures it, from what its parameters name: a number, or one for each datum (N,), whose mean the
-            metric then is.
+            metric then is, without those that are NaN.
         task: "classification", "regression" or "detection".
         title: as people read it.
         about: what it is, in half a sentence.
@@ -93,7 +94,7 @@ class Metric:
         found = self.function(**arguments)
         if np.ndim(found) == 1:
             rows = np.asarray(found, dtype=np.float64)
-            return float(rows.mean()), mean_of(rows)
+            return float(np.nanmean(rows)), mean_of(rows)
         known = RESAMPLED.get(self.function)
         return float(found), _repeated(self.function, arguments) if known is None else known.make(**arguments)
 

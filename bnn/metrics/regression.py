@@ -1,7 +1,9 @@
 """How good are Gaussian predictions of real numbers: error, proper scores, and intervals.
 
 Data are along dimension 0. What else there is are outputs: the NLL sums over them, as a density of them together does,
-and everything else averages. Of a prediction of `bnn.predict` take `sd = prediction.total.sqrt()`.
+and everything else averages. Where there are several, targets that are NaN are missing: sums and averages are over the
+known ones of a datum, and then over the data that have any. Of a prediction of `bnn.predict` take
+`sd = prediction.total.sqrt()`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from statistics import NormalDist
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bnn._common.checks import share
-from bnn.metrics.checks import Floats, numbers, same_shape
+from bnn.metrics.checks import Floats, numbers, same_shape, to_numpy
 from bnn.metrics.registry import metric
 from bnn.metrics.resampling import Statistic, by_counts, mean_of
 
@@ -22,9 +24,30 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def per_row(values: Floats, total: bool = False) -> Floats:
-    """The mean, or the sum, over outputs: (N, ...) -> (N,)."""
+    """The mean, or the sum, over the outputs that are not NaN: (N, ...) -> (N,), NaN where all of them are."""
     flat = values.reshape(len(values), -1)
-    return np.asarray(flat.sum(axis=1) if total else flat.mean(axis=1))
+    known = ~np.isnan(flat)
+    if known.all():
+        return np.asarray(flat.sum(axis=1) if total else flat.mean(axis=1))
+    sums, count = np.where(known, flat, 0.0).sum(axis=1), known.sum(axis=1)
+    return np.where(count > 0, sums / (1 if total else np.maximum(count, 1)), np.nan)
+
+
+def known_rows(targets: Floats) -> NDArray[np.bool_]:
+    """Which data have at least one target that is not NaN (N,)."""
+    return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).all(axis=1))
+
+
+def targets_of(values: ArrayLike) -> Floats:
+    """Targets (N, ...), finite; of several a datum may miss some, which are NaN, and some data may miss all."""
+    array = to_numpy(values)
+    several = array.ndim > 1 and array[:1].size > 1
+    if not several or array.dtype.kind != "f" or not np.isnan(array).any():
+        return with_rows("targets", array)
+    numbers("targets", np.where(np.isnan(array), 0.0, array))
+    if np.isnan(array).all():
+        raise ValueError("targets must not be missing in all data; all are NaN")
+    return array.astype(np.float64)
 
 
 def with_rows(name: str, values: ArrayLike) -> Floats:
@@ -45,7 +68,7 @@ def scales(name: str, values: ArrayLike) -> Floats:
 
 def _checked(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Mean, sd and targets, all (N, ...); a single sd is that of all."""
-    m, s, y = with_rows("mean", mean), scales("sd", sd), with_rows("targets", targets)
+    m, s, y = with_rows("mean", mean), scales("sd", sd), targets_of(targets)
     s = np.broadcast_to(s, m.shape) if s.ndim == 0 else s
     same_shape(mean=m, sd=s, targets=y)
     return m, s, y
@@ -73,7 +96,7 @@ def half_width(level: float) -> float:
 
 def square_rows(mean: ArrayLike, targets: ArrayLike) -> Floats:
     """Mean squared error of every datum (N,)."""
-    m, y = with_rows("mean", mean), with_rows("targets", targets)
+    m, y = with_rows("mean", mean), targets_of(targets)
     same_shape(mean=m, targets=y)
     return per_row(np.square(y - m))
 
@@ -94,7 +117,12 @@ def coverage_rows(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, level: flo
     """Share of every datum's outputs that are in their interval (N,)."""
     m, s, y = _checked(mean, sd, targets)
     low, high = interval(m, s, level)
-    return per_row(((low <= y) & (y <= high)).astype(np.float64))
+    return inside(low, high, y)
+
+
+def inside(low: Floats, high: Floats, targets: Floats) -> Floats:
+    """Share of every datum's known targets that are between low and high (N,)."""
+    return per_row(np.where(np.isnan(targets), np.nan, (low <= targets) & (targets <= high)))
 
 
 def width_rows(sd: ArrayLike, level: float = 0.95) -> Floats:
@@ -118,7 +146,7 @@ def rmse(mean: ArrayLike, targets: ArrayLike) -> float:
     >>> rmse([0.0, 1.0], [1.0, 2.0])
     1.0
     """
-    return math.sqrt(square_rows(mean, targets).mean())
+    return math.sqrt(np.nanmean(square_rows(mean, targets)))
 
 
 @by_counts(lambda mean, sd, targets: mean_of(nll_rows(mean, sd, targets)))
@@ -132,7 +160,7 @@ def gaussian_nll(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike) -> float:
     >>> round(gaussian_nll([0.0], [2.0], [1.0]), 4)
     1.7371
     """
-    return float(nll_rows(mean, sd, targets).mean())
+    return float(np.nanmean(nll_rows(mean, sd, targets)))
 
 
 @by_counts(lambda mean, sd, targets: mean_of(crps_rows(mean, sd, targets)))
@@ -146,7 +174,7 @@ def crps(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike) -> float:
     >>> round(crps([0.0], [1.0], [0.0]), 4)  # (sqrt(2) - 1) / sqrt(pi)
     0.2337
     """
-    return float(crps_rows(mean, sd, targets).mean())
+    return float(np.nanmean(crps_rows(mean, sd, targets)))
 
 
 def interval(mean: ArrayLike, sd: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -169,7 +197,7 @@ def coverage(mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, level: float = 
     >>> coverage([0.0, 0.0], [1.0, 1.0], [1.0, 3.0], level=0.95)
     0.5
     """
-    return float(coverage_rows(mean, sd, targets, level).mean())
+    return float(np.nanmean(coverage_rows(mean, sd, targets, level)))
 
 
 @by_counts(lambda sd, level=0.95: mean_of(width_rows(sd, level)))

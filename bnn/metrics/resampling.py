@@ -51,9 +51,18 @@ def by_counts(make: Callable[..., Statistic | BinGaps], apart: bool = False) -> 
 
 
 def mean_of(values: NDArray[Any]) -> Statistic:
-    """The mean of values (N,)."""
+    """The mean of values (N,), without those that are NaN, which say that a datum does not count."""
     values = values.astype(np.float64)
-    return lambda counts: counts @ values / len(values)
+    known = ~np.isnan(values)
+    if known.all():
+        return lambda counts: counts @ values / len(values)
+    values, share = np.where(known, values, 0.0), known.astype(np.float64)
+    return lambda counts: _ratio(counts @ values, counts @ share)
+
+
+def _ratio(sums: Floats, counts: Floats) -> Floats:
+    """NaN where nothing counts."""
+    return np.where(counts > 0, sums / np.maximum(counts, 1.0), np.nan)
 
 
 def one_by_one(function: Callable[..., float]) -> Statistic:

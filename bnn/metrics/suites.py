@@ -7,10 +7,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from bnn.metrics import mixture, regression
+from bnn._common.checks import check_choice
+from bnn.metrics import regression
 from bnn.metrics.bootstrap import Interval, intervals
 from bnn.metrics.checks import numbers, vector
 from bnn.metrics.classification import checked
+from bnn.metrics.predicted import SCALES, predictive_interval
 from bnn.metrics.registry import Metric, metrics
 from bnn.metrics.resampling import BinGaps, Statistic
 
@@ -66,6 +68,7 @@ def regression_metrics(
     *,
     draws: tuple[ArrayLike, ArrayLike] | None = None,
     losses: ArrayLike | None = None,
+    scale: str = "linear",
     levels: Sequence[float] = (0.5, 0.9, 0.95),
     brief: bool = False,
     resamples: int = 1000,
@@ -75,11 +78,12 @@ def regression_metrics(
     """Rmse, nll, crps, and coverage_90, sharpness_90 and the like for every level, with bootstrap intervals.
 
     Args:
-        mean, targets: (N, ...), of one shape.
+        mean, targets: (N, ...), of one shape; of several targets those that are missing are NaN, and left out.
         sd: predictive standard deviations of that shape, or one number for all.
         draws: means and sds (K, N, ...) of the draws: NLL, CRPS and intervals are then those of their mixture, not of
             the Gaussian with its moments.
         losses: -log p of every datum (N,), where only the likelihood can tell: the NLL is then their mean.
+        scale: "log" where `draws` are of the logarithm of positive targets; all else is in their own units.
         levels: of the intervals that are measured.
         brief: the most important ones only: rmse, nll and crps.
         resamples, level, seed: as for `bootstrap`.
@@ -87,11 +91,14 @@ def regression_metrics(
     >>> list(regression_metrics([0.0, 1.0], 1.0, [0.5, 1.0], levels=[0.9]))
     ['rmse', 'nll', 'crps', 'coverage_90', 'sharpness_90']
     """
-    y, m, s = regression.with_rows("targets", targets), regression.with_rows("mean", mean), numbers("sd", sd)
-    given = {"mean": m, "sd": s, "targets": y, "draws": draws, "losses": losses}
+    check_choice("scale", scale, SCALES)
+    if scale == "log" and draws is None:
+        raise ValueError("scale='log' needs draws: the means and sds (K, N, ...) of log targets")
+    y, m, s = regression.targets_of(targets), regression.with_rows("mean", mean), numbers("sd", sd)
+    given = {"mean": m, "sd": s, "targets": y, "draws": draws, "losses": losses, "scale": scale}
     calls = _calls("regression", given, brief)
     for one in [] if brief else levels:
-        low, high = regression.interval(m, s, one) if draws is None else mixture.mixture_interval(*draws, one)
+        low, high = predictive_interval(m, s, draws, one, scale)
         within = given | {"low": low, "high": high, "level": one}
         calls += [(each.at(one), within) for each in metrics("regression") if each.of_intervals]
     return _run(calls, [len(y)], resamples, level, seed)

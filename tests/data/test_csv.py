@@ -395,9 +395,9 @@ def test_what_the_errors_say_helps(tmp_path: pathlib.Path) -> None:
     assert csv(write(tmp_path, text), "y", categories=["day"], test=None, validation=None).in_shape == (13,)
 
 
-@pytest.mark.parametrize("target", [["y"], ("a", "y"), None, 2])
-def test_the_target_is_one_name(tmp_path: pathlib.Path, target: Any) -> None:
-    with pytest.raises(TypeError, match=r"target must be the name of one column, got "):
+@pytest.mark.parametrize("target", [[], ("a", "a"), [1], None, 2])
+def test_a_target_is_a_name_or_several(tmp_path: pathlib.Path, target: Any) -> None:
+    with pytest.raises(TypeError, match=r"target must be the name of one column, or of several in a list, got "):
         csv(write(tmp_path, NUMBERS), target)
 
 

@@ -140,7 +140,8 @@ def test_draws_that_agree_up_to_rounding_are_no_score() -> None:
 def test_disagreement_below_rounding_says_nothing() -> None:
     def said(name: str, size: float, draws: int) -> predictor.Outputs:
         ones = np.ones(3)
-        return predictor.Outputs(ones, ones, ones, ones, {name: size * ones}, None, draws)
+        own = 1e12 * ones  # a variance in units of its own
+        return predictor.Outputs(ones, own, own, own, {"total": ones, name: size * ones}, None, draws)
 
     for name, least in (("mutual_information", 1e-6), ("epistemic", 1e-12)):
         assert not informative(name, said(name, 0.0, 5), said(name, 0.9 * least, 5))

@@ -76,7 +76,8 @@ class Flag:
 # What is no field of a recipe: a recipe by name, and what says more about its data, network and method.
 PRESET = Flag("preset", "A recipe by name; `bayesianize presets` lists them.", DATA)
 OWN = (
-    Flag("target", "The column of the CSV file to predict.", DATA),
+    Flag("target", "The column of the CSV file to predict, or several with commas.", DATA),
+    Flag("positive", "Targets are above 0: train on a log scale.", DATA, bool),
     Flag("drop", "Columns to leave out, with commas between.", DATA),
     Flag("task", "classification or regression, where it is in doubt.", DATA),
     Flag("image_size", "Scale images to N or HxW pixels.", DATA),

@@ -47,6 +47,9 @@ def summary(run: Run, data: Data) -> dict[str, Any]:
         "laplace": record(run.history.laplace),
         "pruned": _pruned(run),
         "guarantee": None if run.guarantee is None else {"inputs": run.guarantee.rows},
+        "targets": list(run.targets),
+        "log_scale": run.target is not None and run.target.log,
+        "hint": data.hint,
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
         "next": _next(run.folder.path, run.recipe.data, run.guarantee is not None),
     }
@@ -81,6 +84,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         draws = f", {found['draws']} draws" if found["draws"] > 1 else ""
         text.append(f"{found['scored']:<10}  {numbers} ({found['inputs']:,} inputs{draws})")
+    if found["hint"] is not None:
+        text.append(f"hint        {found['hint']}")
     return [*text, "next", *(f"  {command}" for command in found["next"])]
 
 

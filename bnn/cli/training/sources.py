@@ -107,6 +107,11 @@ def _columns(typed: str) -> list[str]:
     return [name.strip() for name in typed.split(",")]
 
 
+def _targets(typed: str) -> str | list[str]:
+    names = _columns(typed)
+    return names[0] if len(names) == 1 else names
+
+
 def _sides(typed: str) -> int | list[int]:
     sides = whole_numbers("--image-size", typed, "32 or 24x32")
     if len(sides) > 2:
@@ -128,6 +133,7 @@ def _aside(typed: bool) -> float | None:
 
 
 VALUES: dict[str, Callable[[Any], Any]] = {  # what the text of a flag means; others are values already
+    "target": _targets,
     "task": _task,
     "drop": _columns,
     "image_size": _sides,

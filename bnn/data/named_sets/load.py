@@ -43,6 +43,7 @@ def load(name: str, *, download: bool = False, **options: Any) -> Data:
             usual: colour images are, grey ones are not.
         coarse: the 20 groups of CIFAR-100 instead of its 100 classes.
         split: of the UCI sets, 0 to 19 (protein: 0 to 4).
+        positive: of the UCI sets: targets are above 0, and trained on as (log y - mean) / sd.
 
     Raises:
         ValueError: no such name, or a damaged file.
@@ -54,7 +55,7 @@ def load(name: str, *, download: bool = False, **options: Any) -> Data:
     """
     check_name(name)
     one = IMAGE_SETS.get(name)
-    own = ["split"] if one is None else ["augment", "coarse"] if one.coarse else ["augment"]
+    own = ["split", "positive"] if one is None else ["augment", "coarse"] if one.coarse else ["augment"]
     for option in options:
         if option not in (allowed := [*COMMON, *own]):
             raise TypeError(f"{name} has no option {option!r}; it has {', '.join(allowed)}")

@@ -46,12 +46,13 @@ def uci(
     split: int = 0,
     guarantee: float | int | None = None,
     seed: int = 0,
+    positive: bool = False,
 ) -> Data:
     """One of `UCI_SETS` with its split number `split`; inputs and targets are scaled by the split's training part."""
     rows = read_uci(name, split, download)
     train, test = rows.train[:first], rows.test[:first]
     pair = (rows.x[test], rows.y[test])
-    more: dict[str, Any] = {"guarantee": guarantee, "seed": seed, "name": f"uci/{name}"}
+    more: dict[str, Any] = {"guarantee": guarantee, "seed": seed, "positive": positive, "name": f"uci/{name}"}
     return arrays(rows.x[train], rows.y[train], task="regression", test=pair, **more)
 
 

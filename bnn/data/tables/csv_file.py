@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bnn._common.checks import fraction_of
+from bnn._common.checks import check_bool, fraction_of
 from bnn._common.errors import ArgumentError
+from bnn._common.text import listed
 from bnn.data.dataset import Data, Part, TargetScale, Task
 from bnn.data.sources import VALIDATION
 from bnn.data.split import Split, inputs_aside, split
@@ -19,14 +20,15 @@ from bnn.data.tables.column_kinds import column_kind, warn_of_columns, warn_of_s
 from bnn.data.tables.columns import Column
 from bnn.data.tables.preparation import Reading, TablePreparation, learned
 from bnn.data.tables.table import Table, is_path
-from bnn.data.tables.target import Target, find_target, with_targets
+from bnn.data.tables.target import Target, find_target, with_some_target, with_targets
+from bnn.data.target_scale import scale_hint
 
 Path = str | os.PathLike[str]
 
 
 def csv(
     path: Path,
-    target: str,
+    target: str | Sequence[str],
     *,
     task: Task | None = None,
     test: float | Path | None = 0.2,
@@ -42,12 +44,13 @@ def csv(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str = "utf-8-sig",
+    positive: bool = False,
 ) -> Data:
     """A table as data: numbers are scaled, categories spread out, all learned on the training part.
 
     Args:
         path: a file whose first line names the columns.
-        target: the column to predict.
+        target: the column to predict, or several of numbers, of which a row may miss some.
         task: "classification" or "regression"; None: text and at most 20 different whole numbers are classes.
         test: the fraction of rows to test on (every class keeps its share), or the path of a file with test rows.
         validation: the fraction of rows of `path` to set aside for choosing; None or 0: none.
@@ -59,9 +62,10 @@ def csv(
         missing: words for a missing value, beside an empty cell, NA, N/A, NaN, null, None and ?.
         not_missing: those of these words that are classes or categories after all, such as "NA" for Namibia.
         unknown: what a category means that training never showed: "warn" (none of them) or "error".
-        drop_missing_target: leave out rows without a target, instead of an error.
+        drop_missing_target: leave out rows without any target, instead of an error.
         delimiter, decimal: "," ";" tab or "|", and "." or ","; None finds out.
         encoding: of the text.
+        positive: real targets are above 0, and trained on as (log y - mean) / sd: no mean or interval is below 0.
 
     Returns:
         Data whose `preparation` (`TablePreparation`) reads new rows: a CSV file, a list of dicts, or a dict of columns.
@@ -69,16 +73,24 @@ def csv(
     reading = Reading(_names(missing), unknown, delimiter, decimal, encoding, _names(not_missing))
     rows = reading.rows(_file(path))
     reading = replace(reading, text_decimal=rows.decimal)
-    rows = with_targets(rows, _one_name(target), reading, task, drop_missing_target)
-    kinds = _kinds(rows, target, reading, _names(drop), _names(categories))
+    check_bool("positive", positive)
+    names = _targets(target)
+    rows = _known(rows, names, reading, task, drop_missing_target)
+    kinds = _kinds(rows, names, reading, _names(drop), _names(categories))
     rows = with_numbers(rows, kinds, reading)
-    goal = find_target(rows, target, task)
-    warn_of_columns(rows, kinds, reading.words, target, goal.classes)
-    other = with_targets(reading.rows(test), target, reading, goal.task, drop_missing_target) if is_path(test) else None
+    goal = find_target(rows, names, task, reading.words_among_numbers)
+    if positive and goal.task == "classification":
+        raise ArgumentError(f"positive is for real targets, and {names[0]!r} holds classes", "positive", "task")
+    if positive:
+        goal.check_above_zero(rows)
+    warn_of_columns(rows, kinds, reading.words, names[0], goal.classes)
+    other = _known(reading.rows(test), names, reading, goal.task, drop_missing_target) if is_path(test) else None
+    if positive and other is not None:
+        goal.check_above_zero(other)
     parts = _split(rows, goal, None if other is not None else test, validation, seed, guarantee)
     train = rows.subset(parts.train.tolist(), f"{rows.source} (training part)")
     preparation = learned(train, kinds, reading)
-    scale = goal.scale(train) if goal.task == "regression" else None
+    scale = goal.scale(train, positive) if goal.task == "regression" else None
 
     def part(chosen: Table | Tensor, label: str) -> Part | None:
         if isinstance(chosen, Tensor):
@@ -95,6 +107,8 @@ def csv(
         target=scale,
         preparation=preparation,
         guarantee=part(parts.guarantee, "guarantee"),
+        targets=names,
+        hint=None if scale is None or positive else scale_hint(goal.numbers(train)),
     )
     warn_of_shared_rows(data)
     return data
@@ -119,29 +133,39 @@ def _file(path: Any) -> Path:
     return path
 
 
-def _one_name(target: Any) -> str:
-    if not isinstance(target, str):
-        several = isinstance(target, list | tuple) and len(target) > 1
-        hint = "bnn.data.arrays takes several targets as y (N, D)" if several else "such as target='price'"
-        raise TypeError(f"target must be the name of one column, got {target!r}; {hint}")
-    return target
+def _targets(target: Any) -> tuple[str, ...]:
+    several = isinstance(target, list | tuple)
+    names = tuple(target) if several else (target,)
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise TypeError(
+            f"target must be the name of one column, or of several in a list, got {target!r}; such as target='price'"
+        )
+    return names
+
+
+def _known(rows: Table, names: Sequence[str], reading: Reading, task: Task | None, drop: bool) -> Table:
+    """The rows that have a target, or one of several."""
+    if len(names) > 1:
+        return with_some_target(rows, names, reading, drop)
+    return with_targets(rows, names[0], reading, task, drop)
 
 
 def _kinds(
-    rows: Table, target: str, reading: Reading, drop: Sequence[str], categories: Sequence[str]
+    rows: Table, targets: Sequence[str], reading: Reading, drop: Sequence[str], categories: Sequence[str]
 ) -> dict[str, type[Column]]:
     """{column: its kind} of all that are predicted from."""
     rows.need([*drop, *categories])
-    wrong = [name for name in drop if name == target or name in categories]
+    wrong = [name for name in drop if name in targets or name in categories]
     if wrong:
-        raise ValueError(f"drop names {wrong[0]!r}, which is the target or one of categories; it cannot be both")
-    names = [name for name in rows.columns if name not in (target, *drop)]
+        one = "the target" if len(targets) == 1 else "a target"
+        raise ValueError(f"drop names {wrong[0]!r}, which is {one} or one of categories; it cannot be both")
+    names = [name for name in rows.columns if name not in (*targets, *drop)]
     if "" in names:
         raise ArgumentError(
             f"{rows.source}: a column has no name in the first line; name it, or leave it out with drop=['']", "drop"
         )
     if not names:
-        raise ValueError(f"{rows.source}: there is no column left to predict {target!r} from")
+        raise ValueError(f"{rows.source}: there is no column left to predict {listed(map(repr, targets))} from")
     return {name: column_kind(rows, name, reading, categories) for name in names}
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from bnn._common.errors import OptionError
+from bnn._common.records import encoded
 from bnn.data.dataset import Data, Part
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.predictor import Array, Outputs, Predictor
@@ -137,7 +138,8 @@ def _about(values: Array, thresholds: tuple[float, ...], found: Validation) -> d
 
 
 def _rms(values: Array) -> float:
-    return float(np.sqrt(np.square(values).mean()))
+    known = values[~np.isnan(values)]
+    return float(np.sqrt(np.square(known).mean())) if len(known) else math.nan
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Validation:
         total, aleatoric, epistemic: in nats (N,); of real targets standard deviations in the target's own units, (N,),
             or (N, D) where there are several.
         right: whether the most probable class is the true one (N,); None for real targets.
-        error: |y - mean| of real targets, shaped as `total`; None for classes.
+        error: |y - mean| of real targets, shaped as `total`, NaN where one of several is missing; None for classes.
     """
 
     samples: int
@@ -189,7 +191,7 @@ class Validation:
         stored["task"] = self.task
         for name in (*KINDS, "right", "error"):
             values = getattr(self, name)
-            stored[name] = None if values is None else values.tolist()
+            stored[name] = None if values is None else encoded(values.tolist())
         return stored
 
     @classmethod
@@ -226,7 +228,7 @@ def _checked(stored: dict[str, Any]) -> Validation:
         raise ValueError(f"it has version {stored['version']!r}, this one reads {VERSION}")
     total, aleatoric, epistemic = (_array(name, stored[name]) for name in KINDS)
     kind = "error" if stored["task"] == "regression" else "right"
-    outcome = _array(kind, stored[kind])
+    outcome = _array(kind, stored[kind], holes=kind == "error")
     if len(outcome) == 0 or any(len(one) != len(outcome) for one in (total, aleatoric, epistemic)):
         raise ValueError("its lists must be equally long, and not empty")
     right, error = (None, outcome) if kind == "error" else (outcome.astype(bool), None)
@@ -234,9 +236,11 @@ def _checked(stored: dict[str, Any]) -> Validation:
     return Validation(*about, total, aleatoric, epistemic, right, error)
 
 
-def _array(name: str, values: Any) -> Array:
+def _array(name: str, values: Any, holes: bool = False) -> Array:
+    """Numbers (N,) or (N, D); with `holes` some of several may be None, which becomes NaN."""
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim not in (1, 2) or not all(map(math.isfinite, array.flat)):
+    missing = holes and array.ndim == 2
+    if array.ndim not in (1, 2) or not all(math.isfinite(one) or (missing and math.isnan(one)) for one in array.flat):
         raise ValueError(f"{name} must be a list of finite numbers")
     return array
 

@@ -15,8 +15,6 @@ from bnn._common.errors import OptionError
 from bnn._common.text import nearest
 from bnn._engine.members import combinations, default_samples
 from bnn.evaluation.predictor import Array, Outputs
-from bnn.metrics.mixture import mixture_interval
-from bnn.metrics.regression import interval
 from bnn.train.monitor import is_bayesian
 from bnn.train.runs.abstaining import ABSTAIN, KINDS, Rule, uncertainty
 from bnn.train.runs.given import Inputs
@@ -196,26 +194,23 @@ def real_answers(
     level: float,
     rule: Rule | None = None,
     ends: tuple[Array, Array] | None = None,
+    names: Sequence[str] = (),
 ) -> Answers:
     """Mean, the central interval of the mixture of draws, and standard deviations, all in the target's own units.
 
     `ends` of intervals that are guaranteed take the place of those of the mixture.
     Where the draws predict no Gaussians, the interval is that of the Gaussian with the mean and the variance.
-    Of several targets each has its columns, with its number (from 0) behind their names, as in `mean_0`.
+    Of several targets each has its columns, with its name of `names` behind theirs, as in `mean_price`; where targets
+    have no names, with their numbers from 0, as in `mean_0`.
     """
-    if ends is not None:
-        low, high = ends
-    elif outputs.components is None:
-        low, high = interval(outputs.mean, np.sqrt(outputs.total), level)
-    else:
-        low, high = mixture_interval(*outputs.components, level)
+    low, high = outputs.interval(level) if ends is None else ends
     sds = {kind: uncertainty(outputs, kind, "regression") for kind in KINDS}  # (N, D) each
     values = {"mean": _columns(outputs.mean), "low": _columns(low), "high": _columns(high)} | sds
     abstains = None if rule is None else rule.abstains(sds[rule.by])
     found: dict[str, list[Any]] = {}
     targets = values["mean"].shape[1]
     for target in range(targets):
-        behind = "" if targets == 1 else f"_{target}"
+        behind = "" if targets == 1 else f"_{names[target] if names else target}"
         for name, numbers in values.items():
             found[name + behind] = _numbers(numbers[:, target], REAL_DIGITS)
         if abstains is not None:

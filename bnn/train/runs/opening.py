@@ -141,7 +141,8 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "in_shape": tuple(stored["in_shape"]),
         "out_features": stored["out_features"],
         "classes": tuple(stored["classes"]),
-        "target": None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"])),
+        "target": None if target is None else TargetScale.from_dict(target),
+        "targets": tuple(stored.get("targets", ())),  # of old runs
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
         "likelihoods": stored.get("likelihoods"),  # older versions have none

@@ -48,6 +48,7 @@ class Run:
         plain: how it compares with its plain network on the validation data, where there are both.
         folder: its files; None for a run in memory.
         guarantee: of its predictions, where inputs were set aside for it.
+        targets: names of what is predicted, as in `bnn.data.Data`; empty where they have none, and in older runs.
     """
 
     network: nn.Module
@@ -65,12 +66,14 @@ class Run:
     plain: Comparison | None = None
     folder: RunFolder | None = None
     guarantee: RunGuarantee | None = None
+    targets: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, network: nn.Module, data: Data, likelihood: Any, outputs: int, **more: Any) -> Run:
         """The run that trained `network` with `outputs` outputs on `data`."""
         about = (data.task, data.in_shape, outputs, data.classes, data.target, data.preparation)
-        return cls(network, likelihood, *about, guarantee=RunGuarantee.of(network, likelihood, data), **more)
+        guarantee = RunGuarantee.of(network, likelihood, data)
+        return cls(network, likelihood, *about, guarantee=guarantee, targets=data.targets, **more)
 
     @property
     def net(self) -> nn.Module:
@@ -134,6 +137,7 @@ class Run:
             "out_features": self.out_features,
             "classes": list(self.classes),
             "target": None if self.target is None else self.target.to_dict(),
+            "targets": list(self.targets),
             "preparation": None if self.preparation is None else self.preparation.to_dict(),
             "candidates": self.candidates,
             "likelihoods": self.likelihoods,
@@ -233,7 +237,7 @@ class Run:
             answers = class_answers(given, outputs, self.classes, rule, probs, sets)
         else:
             ends = None if promised is None else promised.intervals(outputs, options.promised, self.target)
-            answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends)
+            answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends, self.targets)
         stated = None if promised is None else promised.stated(options.promised)
         return replace(answers, about=self._about(options, outputs, rule), rule=rule, stated=stated)
 
