@@ -24,8 +24,7 @@ from bnn.cli.training.flags import Flags
 from bnn.data import Data
 from bnn.evaluation.predictor import Outputs, Predictor
 from bnn.evaluation.scores import own_targets
-from bnn.metrics.mixture import mixture_crps_rows, mixture_interval, mixture_nll_rows
-from bnn.metrics.regression import interval
+from bnn.metrics.predicted import predictive_crps, predictive_losses
 from bnn.train.execute import run_recipe
 from bnn.train.runs.guaranteeing import BATCH, SEED
 from bnn.train.runs.run import Run
@@ -66,7 +65,7 @@ def trained(described: Described) -> dict[str, Any]:
         "parameters": bnn.parameter_count(found.network),
         "varying_noise": float(found.likelihood.name != "gaussian"),
     }
-    return about | scores(outputs.mean, components(outputs), y, ends(found, outputs))
+    return about | scores(outputs, y, ends(found, outputs))
 
 
 def predicted(found: Run, data: Data) -> tuple[Outputs, Floats]:
@@ -80,38 +79,38 @@ def predicted(found: Run, data: Data) -> tuple[Outputs, Floats]:
     return outputs, own_targets(outputs, data.test.y, found.target)
 
 
-def components(outputs: Outputs) -> tuple[Floats, Floats]:
-    """Means and sds (K, N, 1) of the Gaussians that the draws predict."""
-    if outputs.components is None:
-        raise ValueError("the draws predict no Gaussians; these scores need them")
-    return outputs.components
-
-
 def ends(found: Run, outputs: Outputs) -> Ends:
     """The ends of the intervals at every level: those that are guaranteed where there is a guarantee."""
     if found.guarantee is None:
-        return {level: mixture_interval(*components(outputs), level) for level in LEVELS}
+        return {level: outputs.interval(level) for level in LEVELS}
     return {level: found.guarantee.intervals(outputs, level, found.target) for level in LEVELS}
 
 
-def scores(mean: Floats, draws: tuple[Floats, Floats], y: Floats, intervals: Ends) -> dict[str, Any]:
-    """RMSE, NLL, CRPS, coverage at every level and width at the highest, in the target's own units.
+def scores(outputs: Outputs, y: Floats, intervals: Ends) -> dict[str, Any]:
+    """RMSE, NLL, CRPS, coverage and width at every level, in the target's own units.
 
     Args:
-        mean, y: (N, 1).
-        draws: means and sds (K, N, 1) of the mixture of Gaussians that is predicted.
+        outputs: what is predicted, of which NLL and CRPS are those of the mixture of draws.
+        y: (N, 1).
         intervals: {level: ends (N, 1)}.
     """
+    about = (outputs.mean, np.sqrt(outputs.total), y, outputs.components)
     rows = {
-        "nll": mixture_nll_rows(*draws, y),
-        "crps": mixture_crps_rows(*draws, y),
-        "squared_error": np.square(mean - y)[:, 0],
+        "nll": predictive_losses(*about, outputs.losses, outputs.scale),
+        "crps": predictive_crps(*about, outputs.scale),
+        "squared_error": np.square(outputs.mean - y)[:, 0],
     }
     found = {"rmse": math.sqrt(rows["squared_error"].mean()), "nll": rows["nll"].mean(), "crps": rows["crps"].mean()}
     for level, (low, high) in intervals.items():
         found[f"coverage_{100 * level:.0f}"] = ((low <= y) & (y <= high)).mean()
         found[f"width_{100 * level:.0f}"] = (high - low).mean()
     return {name: float(value) for name, value in found.items()} | {"per_input": rows}
+
+
+def of_gaussian(mean: Floats, sd: Floats) -> Outputs:
+    """What a network without draws predicts, mean and sd (N, 1)."""
+    nothing = np.zeros_like(mean)
+    return Outputs(mean, np.square(sd), np.square(sd), nothing, {}, (mean[None], sd[None]), 1)
 
 
 def mlp(data: Data, seed: int) -> dict[str, Any]:
@@ -124,6 +123,7 @@ def mlp(data: Data, seed: int) -> dict[str, Any]:
     from sklearn.neural_network import MLPRegressor
 
     assert data.target is not None
+    assert not data.target.log
     (x, y), (x_held, y_held), (x_test, y_test) = (
         (part.inputs().numpy().astype(float), data.target.own_units(part.y.double()).numpy()[:, 0])
         for part in (data.train, data.validation, data.test)
@@ -142,5 +142,5 @@ def mlp(data: Data, seed: int) -> dict[str, Any]:
     mean = (centre + scale * net.predict(x_test))[:, None]
     sd = np.full_like(mean, math.sqrt(np.square(residuals).mean()))
     about = {"training_seconds": seconds, "parameters": sum(w.size for w in (*net.coefs_, *net.intercepts_))}
-    intervals = {level: interval(mean, sd, level) for level in LEVELS}
-    return about | scores(mean, (mean[None], sd[None]), y_test[:, None], intervals)
+    outputs = of_gaussian(mean, sd)
+    return about | scores(outputs, y_test[:, None], {level: outputs.interval(level) for level in LEVELS})

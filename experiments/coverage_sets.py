@@ -11,7 +11,7 @@ import io
 import lzma
 import pathlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,11 @@ def positive(split: int) -> Table:
     return of_numbers(x, y, *at_random(MADE, split))
 
 
+def positive_log(split: int) -> Table:
+    """The same, trained on with `--positive`."""
+    return replace(positive(split), flags={"positive": True})
+
+
 def of_numbers(x: Floats, y: Floats, train: NDArray[np.int64], test: NDArray[np.int64]) -> Table:
     """A table of numbers (N, D) and (N,), as text that reads back to the same."""
     columns = [*(f"x{i}" for i in range(x.shape[1])), "y"]
@@ -123,4 +128,5 @@ SETS: dict[str, Callable[[int], Table]] = {name: _uci(name) for name in UCI_SETS
     "diabetes": diabetes,
     "friedman": friedman,
     "positive": positive,
+    "positive-log": positive_log,
 }

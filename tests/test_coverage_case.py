@@ -6,6 +6,7 @@ import csv
 import importlib
 import math
 import pathlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ def test_scores_of_equal_draws_are_those_of_one_gaussian(load) -> None:
     coverage = load("coverage")
     random = np.random.default_rng(0)
     mean, sd, y = random.normal(size=(40, 1)), random.uniform(0.5, 2, size=(40, 1)), random.normal(size=(40, 1))
-    ends = {level: bnn.metrics.interval(mean, sd, level) for level in coverage.LEVELS}
-    found = coverage.scores(mean, (np.stack([mean] * 3), np.stack([sd] * 3)), y, ends)
+    outputs = replace(coverage.of_gaussian(mean, sd), components=(np.stack([mean] * 3), np.stack([sd] * 3)), draws=3)
+    found = coverage.scores(outputs, y, {level: outputs.interval(level) for level in coverage.LEVELS})
     assert found["rmse"] == pytest.approx(bnn.metrics.rmse(mean, y))
     assert found["nll"] == pytest.approx(bnn.metrics.gaussian_nll(mean, sd, y))
     assert found["crps"] == pytest.approx(bnn.metrics.crps(mean, sd, y))
@@ -79,10 +80,14 @@ def test_scores_of_equal_draws_are_those_of_one_gaussian(load) -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["plain", "ffg-u", "guarantee"])
-def test_a_run_says_what_the_command_line_says(load, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "method"),
+    [("friedman", "plain"), ("friedman", "ffg-u"), ("friedman", "guarantee"), ("positive-log", "guarantee")],
+)
+def test_a_run_says_what_the_command_line_says(load, monkeypatch: pytest.MonkeyPatch, table: str, method: str) -> None:
     coverage = load("coverage")
     monkeypatch.setattr(load("coverage_sets"), "MADE", 240)
+    monkeypatch.setitem(coverage.FLAGS, method, coverage.FLAGS[method] | {"epochs": 2})
     kept: list[tuple[Any, Any]] = []
 
     def run_recipe(recipe: Any, **more: Any) -> Any:
@@ -90,7 +95,7 @@ def test_a_run_says_what_the_command_line_says(load, monkeypatch: pytest.MonkeyP
         return kept[-1][0]
 
     monkeypatch.setattr(coverage, "run_recipe", run_recipe)
-    found = coverage.run({"data": "friedman", "method": method, "seed": 0})
+    found = coverage.run({"data": table, "method": method, "seed": 0})
     ((run, data),) = kept
     assert len(data.train) + len(data.validation) == (130 if method == "guarantee" else 180)
     answers = run.predict(data.test, **({"guarantee": 0.9} if method == "guarantee" else {"level": 0.9}))
@@ -101,6 +106,9 @@ def test_a_run_says_what_the_command_line_says(load, monkeypatch: pytest.MonkeyP
     assert found["width_90"] == pytest.approx((high - low).mean(), rel=1e-6)
     assert found["parameters"] == bnn.parameter_count(run.network)
     assert (found["rows"], found["test_rows"]) == (240, 60)
+    scored = bnn.evaluate(run.network, data, likelihood=run.likelihood, resamples=1).metrics
+    assert abs(found["nll"] - scored["nll"].value) < 0.2  # by draws of its own
+    assert low.min() > 0 or table == "friedman"
 
 
 def test_the_mlp_of_scikit_learn_is_fitted_in_units_of_the_target(load, monkeypatch: pytest.MonkeyPatch) -> None:
