@@ -131,8 +131,10 @@ def together(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
             cells += [f"{mean_gap(found, level):.1f}", f"{gap:+.1f} ({labels.get(name, name)})" if name else "-"]
         ratio = relative_rmse(found, others)
         out.append(row([*cells, "-" if math.isnan(ratio) else f"{ratio:.3f}"]))
+    minutes = sum(run["metrics"]["training_seconds"] for run in runs) / 60
     chance = [text for level in LEVELS for text in (f"{chance_gap(found, level):.1f}", "-")]
-    return [*out, row(["*intervals that are right, by chance*", *chance, "-"])]
+    out.append(row(["*intervals that are right, by chance*", *chance, "-"]))
+    return [*out, "", f"Training took {minutes:.0f} minutes of one processor in all, for {len(runs)} runs."]
 
 
 def verdicts(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:

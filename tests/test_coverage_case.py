@@ -135,6 +135,7 @@ def runs_of(tables: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             shares = dict(zip(("coverage_50", "coverage_80", "coverage_90"), covers, strict=True))
             rmse = told.get("rmse", 1.0) if method == "ffg-u" else 1.0
             metrics = {"rows": told.get("rows", 5000), "test_rows": 200, "rmse": rmse, "nll": 1.0, "varying_noise": 1.0}
+            metrics |= {"training_seconds": 10.0}
             for seed in (0, 1):
                 record = {"settings": {"data": name, "method": method, "seed": seed}, "metrics": metrics | shares}
                 if method == "ffg-u":
@@ -184,7 +185,8 @@ def test_runs_that_miss_leave_places_empty(load) -> None:
     verdicts = load("coverage_verdicts")
     runs = [run for run in runs_of({"boston": {}}) if run["settings"]["method"] == "plain"]
     assert verdicts.verdicts(runs, {}) == []
-    assert verdicts.together(runs, {})[-2].endswith("| - |")
+    assert verdicts.together(runs, {})[-4].endswith("| - |")
+    assert verdicts.together(runs, {})[-1] == "Training took 0 minutes of one processor in all, for 2 runs."
 
 
 def test_what_chance_does_to_a_gap_is_what_binomials_say(load) -> None:
