@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_size
 from bnn._common.extras import need
-from bnn._common.seeds import derived
+from bnn._common.seeds import derived, own_randomness
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.ensemble import Ensemble
+from bnn.likelihoods import about
 from bnn.prediction import draws, predict, tempered
 from bnn.train.monitor import Scores, scoring_samples
 from bnn.train.schedule import Schedule
+from bnn.train.settling import TRAINING, VALIDATION, NoiseStage, settle_
 
 _lightning = need("lightning.pytorch", "train")
 
@@ -37,6 +39,10 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
     Logs `loss`, `data`, `kl_u`, `kl_lamda` and `kl_scale` in training; `validation_nll` (`test_nll`) of the posterior
     predictive distribution, and `_accuracy` and `_ece`, or `_rmse`, over all of the held-out data. Batches are
     (inputs, targets); `Trainer.predict` takes inputs alone, too, and gives what `bnn.predict` gives.
+
+    The noise of real targets begins at the residuals of the network at hand, and is settled when training ends, as in
+    `bnn.fit`: on the validation data, if there are any, else on those of training; `noise` says what was found. A
+    checkpoint that Lightning wrote before the end holds the noise before it.
 
     Under several processes `num_data` counts the data of all of them once, and each draws noise of its own.
 
@@ -77,6 +83,7 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         self.elbo = plan.objective_of(net, num_data, likelihood)
         self.validation_samples, self.prediction_samples = validation_samples, prediction_samples
         self._scores = Scores(self.elbo.likelihood)
+        self.noise: dict[str, Any] | None = None
 
     @property
     def net(self) -> nn.Module:
@@ -95,6 +102,28 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         forget_temperature_(self.net)
         if self.trainer.world_size > 1:
             torch.manual_seed(derived(torch.initial_seed(), self.global_rank))
+        if self.trainer.global_step == 0:
+            with own_randomness(self.device):
+                NoiseStage(self.elbo.likelihood, ()).start_(self.net, _pairs(self.trainer.train_dataloader))
+            self._share_noise()
+
+    def on_fit_end(self) -> None:
+        """Settles the noise of real targets; what the first process finds holds for all."""
+        if not about(self.elbo.likelihood).settles:
+            return
+        held_out = self.trainer.val_dataloaders
+        name, data = (TRAINING, self.trainer.train_dataloader) if held_out is None else (VALIDATION, held_out)
+        with own_randomness(self.device):
+            found = settle_(self.net, self.elbo.likelihood, _pairs(data), SEED)
+        self.noise = None if found is None else found | {"data": name}
+        self._share_noise()
+
+    def _share_noise(self) -> None:
+        """The noise of the first process in all of them."""
+        if self.trainer.world_size > 1:
+            with torch.no_grad():
+                for value in about(self.elbo.likelihood).kept().values():
+                    value.copy_(self.trainer.strategy.broadcast(value.detach()))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss of a batch; of an ensemble the sum over members, so that each trains as if alone."""
@@ -194,6 +223,13 @@ def _epochs(most: int | None) -> int:
     if most is None or most < 1:
         raise ValueError(f"cosine needs to know when training ends: Trainer(max_epochs=...), got {most}")
     return most
+
+
+def _pairs(loaders: Any) -> Iterator[tuple[Any, Any]]:
+    """Inputs and targets of a loader; of several of the first."""
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    yield from map(_pair, loaders[0] if isinstance(loaders, list | tuple) else loaders)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

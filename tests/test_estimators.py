@@ -24,7 +24,6 @@ from torch import nn
 import bnn
 from bnn import BayesianClassifier, BayesianRegressor
 from bnn._conversion.methods import METHODS, get
-from bnn.estimators.regressor import TargetNoise
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 40, "lr": 0.05, "batch_size": 300}
 FAST_CHECKS = {
@@ -162,14 +161,6 @@ def test_several_targets_have_noise_and_units_of_their_own() -> None:
     assert p.aleatoric[0, 0] < 0.3  # the line is explained,
     assert 60 < p.aleatoric[0, 1] < 140  # the noise is not
     assert abs(p.mean[:, 1].mean() - 1e4) < 30
-
-
-def test_noise_per_target_is_a_sum_of_gaussians() -> None:
-    likelihood = TargetNoise(2)
-    mean, target = torch.randn(5, 2), torch.randn(5, 2)
-    want = -torch.distributions.Normal(mean, torch.full((2,), 0.3)).log_prob(target).sum(1)
-    torch.testing.assert_close(likelihood(mean, target), want)
-    assert torch.allclose(likelihood.predictive(mean.expand(4, 5, 2)).total, torch.tensor(0.09))
 
 
 def test_pipelines_searches_and_scores() -> None:
@@ -315,19 +306,3 @@ def test_data_frames_bring_names() -> None:
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={"a": "z"}))
-
-
-def test_noise_is_refitted_to_the_prediction_as_a_whole() -> None:
-    """Targets N(0, 0.3^2), means N(0, 0.2^2): together they predict 0.3^2 if the noise is sqrt(0.3^2 - 0.2^2).
-
-    The best noise of a single draw would be sqrt(0.3^2 + 0.2^2). 20,000 targets, 500 draws, tolerance 4 %.
-    """
-    generator = torch.Generator().manual_seed(0)
-    target = 0.3 * torch.randn(20_000, 1, generator=generator, dtype=torch.double)
-    means = 0.2 * torch.randn(500, 1, 1, generator=generator, dtype=torch.double)
-    noise = TargetNoise(1)
-    with torch.no_grad():
-        noise._sd.fill_(torch.tensor(0.36).expm1().log())
-    assert noise.sd().item() == pytest.approx(0.36)
-    noise.refit_(means.expand(500, 20_000, 1), target)
-    assert noise.sd().item() == pytest.approx((0.3**2 - 0.2**2) ** 0.5, rel=0.04)

@@ -31,8 +31,9 @@ from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import KL, PRUNE, RECIPE, TRAIN, RunFolder, check_free
 from bnn.train.runs.run import Run
 from bnn.train.settling import Comparison, NoiseStage, held_out_losses
+from bnn.train.spread import within_noise
 
-REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE = 12, 13, 14, 15, 16  # what a derived seed is for
+REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE, SPREAD = 12, 13, 14, 15, 16, 18  # what a derived seed is for
 
 
 def run_recipe(
@@ -55,7 +56,7 @@ def run_recipe(
     if recipe.bayesian:
         before = plain.losses(data)
         settings = {"likelihood": likelihood, **settings, **_teaching(recipe, net, likelihood)}
-        _convert(recipe, net, data)
+        _convert(recipe, net, data, likelihood)
         history, candidates = _choose(recipe, net, data, folder, settings)
         chosen = chosen if candidates is None else chosen.but(schedule={"kl_weight": _best(candidates)})
     else:
@@ -102,12 +103,15 @@ def _teaching(recipe: Recipe, net: nn.Module, noise: Any) -> dict[str, Any]:
     return options | {"teacher": copy.deepcopy(net), "teacher_likelihood": noise}
 
 
-def _convert(recipe: Recipe, net: nn.Module, data: Data) -> None:
+def _convert(recipe: Recipe, net: nn.Module, data: Data, likelihood: Any) -> None:
+    method = recipe.method
+    if recipe.spread is not None:
+        method = within_noise(method, net, data, likelihood, recipe.spread, derived(recipe.seed, SPREAD))
     with own_randomness(torch.device("cpu")):
         seed_everything(derived(recipe.seed, REFRESH))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EnergyWarning)  # training follows, and mends it
-            bayesianize_(net, **recipe.method)
+            bayesianize_(net, **method)
         if recipe.global_inducing is not None:
             register_global_inducing_weights_(net, **recipe.global_inducing)
         if recipe.pretrain is not None or recipe.weights is not None:

@@ -57,6 +57,9 @@ class Recipe:
             "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
             trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
             inputs; else it is the usual one.
+        spread: the largest sd of the mean over draws at the start, relative to the noise of real targets that the plain
+            network has: where it would be larger, max_lamda, init_lamda and max_sd_u, as far as `method` writes them
+            out, are lowered. None: they stay as they are.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
@@ -111,6 +114,9 @@ class Recipe:
         default=None,
         panel=NETWORK,
     )
+    spread: float | None = described(
+        "Largest spread of draws at the start, relative to the noise of real targets.", default=None, panel=MORE
+    )
     prune: float | dict[str, Any] | None = described(
         "Keep so much of what can be pruned, as 0.5, after training; then train on for a quarter of the epochs.",
         default=None,
@@ -137,6 +143,7 @@ class Recipe:
             raise ValueError(f"net must have a name, as {_EXAMPLES['net']}; got {self.net}")
         self._check_method()
         check_size("members", self.members)
+        check_positive("spread", self.spread, none=True)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
         check_stored(self.laplace)

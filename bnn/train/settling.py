@@ -66,21 +66,13 @@ class NoiseStage:
             What was found, as JSON: the noise by its name, `before` it, the NLL of `inputs` inputs of `data`,
             "validation" or "training"; None where the likelihood has no noise that is learned.
         """
-        found = likelihoods.about(self.likelihood)
-        if not found.settles:
-            return None
-        before, name, data = found.levels(), *self._chosen()
-        if data is None:
+        name, data = self._chosen()
+        if data is None or not likelihoods.about(self.likelihood).settles:
             return None
         with own_randomness(device_of(network)):
             seed_everything(seed)  # for a loader that shuffles
-            samples = scoring_samples(network, self.samples)
-            outputs, targets = gathered_draws(network, batches_in_order(data, BATCH), found, samples, seed, MOST)
-        if targets is None:
-            return None
-        found.settle_(outputs, targets)
-        nll = float(predictive_nll(found, outputs, targets).detach().mean())
-        return {**found.levels(), "before": before, "data": name, "inputs": len(targets), "nll": nll}
+            found = settle_(network, self.likelihood, batches_in_order(data, BATCH), seed, self.samples)
+        return None if found is None else found | {"data": name}
 
     def _chosen(self) -> tuple[str, Any]:
         """Validation data where there are enough, else those of training."""
@@ -128,6 +120,24 @@ class Comparison:
     def worse(self) -> bool:
         """Whether the run is clearly worse: by more than two standard errors."""
         return self.run - self.plain > 2 * self.error
+
+
+def settle_(
+    network: nn.Module, likelihood: Any, batches: Iterator[tuple[Any, Any]], seed: int, samples: int | None = None
+) -> dict[str, Any] | None:
+    """Settles the noise of `likelihood`, in place, on the first inputs and targets of `batches`.
+
+    Returns:
+        The noise by its name, `before` it, and the NLL of so many `inputs`; None where there are no targets.
+    """
+    found = likelihoods.about(likelihood)
+    outputs, targets = gathered_draws(network, batches, found, scoring_samples(network, samples), seed, MOST)
+    if targets is None:
+        return None
+    before = found.levels()
+    found.settle_(outputs, targets)
+    nll = float(predictive_nll(found, outputs, targets).detach().mean())
+    return {**found.levels(), "before": before, "inputs": len(targets), "nll": nll}
 
 
 def _unlabelled(data: Any) -> bool:

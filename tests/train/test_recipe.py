@@ -286,16 +286,24 @@ def test_a_diverging_candidate_is_left_out() -> None:
     assert list(outcome.candidates or {}) == ["1.0"]
 
 
-def test_members_trained_alone_share_the_mean_of_their_noise(tmp_path: pathlib.Path) -> None:
+def test_members_trained_alone_get_the_noise_of_their_mixture(tmp_path: pathlib.Path) -> None:
     x = torch.linspace(-1, 1, 60).tolist()
     (tmp_path / "table.csv").write_text("\n".join(["a,y", *(f"{v:.4f},{50 * v:.3f}" for v in x)]))
     data = {"csv": str(tmp_path / "table.csv"), "target": "y"}
     recipe = TINY.but(data=data, method={"inference": "deterministic"}, members=2, schedule={"epochs": 3, "lr": 0.05})
     outcome = run_recipe(recipe, tmp_path / "run", **QUIET)
     parts = [load_run(tmp_path / "run" / "train" / f"member{i}", net=member_like(outcome)) for i in range(2)]
-    expected = (sum(part.likelihood.sd().item() ** 2 for part in parts) / 2) ** 0.5
-    assert outcome.likelihood.sd().item() == pytest.approx(expected, rel=1e-5)
-    assert parts[0].likelihood.sd().item() != parts[1].likelihood.sd().item()
+    inputs, y = outcome.data().train.tensors()
+    with torch.no_grad():
+        residuals = torch.stack([part.network(inputs) - y for part in parts])
+    for part, own in zip(parts, residuals, strict=True):
+        assert part.likelihood.sd().item() == pytest.approx(own.square().mean().sqrt().item(), rel=1e-4)
+    tried = torch.logspace(-2, 1, 2001)
+    scores = torch.stack([torch.distributions.Normal(0, sd).log_prob(residuals).logsumexp(0).sum() for sd in tried])
+    assert outcome.likelihood.sd().item() == pytest.approx(float(tried[scores.argmax()]), rel=5e-3)
+    assert outcome.history is not None
+    assert outcome.history.noise is not None
+    assert outcome.history.noise["data"] == "training"
 
 
 def member_like(outcome: Any) -> torch.nn.Module:

@@ -20,29 +20,39 @@ AFTER = 2  # what comes after plain training takes this part of its epochs
 BATCH = (32, 100)  # up to FEW inputs, and for more: small batches, since each epoch costs time of its own
 PLAIN_LR = (5e-3, 1e-3)
 PATIENCE = 5  # plain networks overfit: they keep their best epoch, and stop after a fifth of all without a better one
+# Real targets take ten times as many steps (docs/decisions.md), as long as validation data say when it is enough.
+REAL_STEPS, REAL_AFTER = 6_000, 2_400  # of plain training at most, and of what comes after it
+REAL_LR = (5e-3, 3e-3)
+REAL_PATIENCE = 3  # of what comes after: a third
+SPREAD = 0.5  # posterior noise at the start, relative to that of real targets
 TINY = 16  # pixels a side; below, a pooling after every convolution would leave hardly any
 
 
-def plain_schedule(inputs: int, validated: bool, epochs: int | None = None) -> dict[str, Any]:
+def plain_schedule(inputs: int, validated: bool, epochs: int | None = None, real: bool = False) -> dict[str, Any]:
     """Maximum likelihood on so many inputs."""
     many = inputs > FEW
+    longer = real and validated
     if epochs is None:
-        epochs = _epochs(inputs)
-    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": PLAIN_LR[many], "cosine": True}
+        epochs = _epochs(inputs, REAL_STEPS if longer else STEPS)
+    lr = (REAL_LR if longer else PLAIN_LR)[many]
+    chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": lr, "cosine": True}
     return chosen | ({"patience": max(PATIENCE, epochs // PATIENCE)} if validated else {})
 
 
-def schedule(inputs: int, method: Method, trained: bool) -> dict[str, Any]:
+def schedule(inputs: int, method: Method, trained: bool, validated: bool = False, real: bool = False) -> dict[str, Any]:
     """The training of a Bayesian method on so many inputs, of a network that is `trained` already or not."""
     many = inputs > FEW
-    epochs = -(-_epochs(inputs) // AFTER) if trained else _epochs(inputs)
+    longer = real and validated
+    steps = (REAL_AFTER if trained else REAL_STEPS) if longer else STEPS
+    epochs = _epochs(inputs, steps) if longer or not trained else -(-_epochs(inputs, steps) // AFTER)
     lr = method.rate(inputs, trained)
     chosen = {"epochs": epochs, "batch_size": BATCH[many], "lr": lr, "cosine": True}
+    chosen |= {"patience": max(PATIENCE, epochs // REAL_PATIENCE)} if longer else {}
     return chosen | {"samples": method.members, "kl_weight": method.kl_weight}
 
 
-def _epochs(inputs: int) -> int:
-    return max(EPOCHS, -(-STEPS // step_count(inputs, BATCH[inputs > FEW])))
+def _epochs(inputs: int, steps: int) -> int:
+    return max(EPOCHS, -(-steps // step_count(inputs, BATCH[inputs > FEW])))
 
 
 def network(in_shape: tuple[int, ...]) -> str:

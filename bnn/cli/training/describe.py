@@ -190,7 +190,7 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
         if "sampling" not in option_names(method.family):
             schedule.pop("sampling", None)  # of the method that this one replaces
         return parts | {"schedule": schedule, "kl_weights": []}
-    return parts | _schedules(method, flags, len(data.train), data.validation is not None)
+    return parts | _schedules(method, flags, data)
 
 
 def _most_outputs(likelihood: str | None, data: Data) -> int:
@@ -199,21 +199,28 @@ def _most_outputs(likelihood: str | None, data: Data) -> int:
     return data.out_features * max(likelihoods.for_task(name, data.task).outputs_per_target for name in names)
 
 
-def _schedules(method: Method, flags: Flags, inputs: int, validated: bool) -> dict[str, Any]:
+def _schedules(method: Method, flags: Flags, data: Data) -> dict[str, Any]:
     """How a method trains where only flags say anything: plain first, then as a Bayesian network.
 
     Not plain first where `--weights` are trained already, or where `--ml-epochs` or `--annealing-epochs` ask for the
     paper's way, which begins with maximum likelihood in the same training.
     """
+    inputs, validated, real = len(data.train), data.validation is not None, data.task in CHOICE
     if method.family == PLAIN:
-        return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs)}
+        return {"schedule": defaults.plain_schedule(inputs, validated, flags.epochs, real)}
     first = flags.pretrain
     if first is None and (flags.weights is not None or flags.given("warmup", "anneal")):
         first = 0
-    parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, first != 0 or flags.weights is not None)}
+    trained = first != 0 or flags.weights is not None
+    parts: dict[str, Any] = {"schedule": defaults.schedule(inputs, method, trained, validated, real)}
     if first is None and flags.epochs is not None:
         first = defaults.AFTER * flags.epochs
-    return parts | ({} if first == 0 else {"pretrain": defaults.plain_schedule(inputs, validated, first)})
+    if first == 0:
+        return parts
+    return parts | {
+        "pretrain": defaults.plain_schedule(inputs, validated, first, real),
+        "spread": defaults.SPREAD if real else None,
+    }
 
 
 # ---- the rehearsal ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from bnn.cli.mistakes import Mistake
 from bnn.cli.training import defaults
 from bnn.cli.training.flags import Flags, flags, option
 from bnn.data.dataset import Data
+from bnn.likelihoods.registry import CHOICE
 from bnn.nn.base import families, pairing
 from bnn.nn.families.q.choice import q_class
 from bnn.nn.nets import CNN, FCN, ResNet
@@ -144,7 +145,9 @@ def with_schedule_flags(values: dict[str, Any], asked: Flags, data: Data) -> dic
     if asked.kl_weight is not None and asked.kl_weights is None:
         changed["kl_weights"] = []
     if asked.pretrain is not None:
-        before = values.get("pretrain") or defaults.plain_schedule(len(data.train), data.validation is not None)
+        before = values.get("pretrain") or defaults.plain_schedule(
+            len(data.train), data.validation is not None, real=data.task in CHOICE
+        )
         changed["pretrain"] = before | {"epochs": asked.pretrain} if asked.pretrain else None
     if asked.weights is not None:
         if not os.path.isfile(asked.weights):

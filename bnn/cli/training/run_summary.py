@@ -103,15 +103,13 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
 
 
 def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
-    """Whether the noise varies with the input, and why.
+    """The likelihood that validation data chose, and how much worse the others are.
 
-    >>> _chosen("gaussian", {"gaussian": 12.5, "heteroscedastic": 12.613})
-    'the same at every input: validation NLL 12.5, if it varied 12.613'
+    >>> _chosen("heteroscedastic", {"gaussian": 12.613, "heteroscedastic": 12.5})
+    'heteroscedastic, by validation NLL: 12.5 instead of 12.613 (gaussian)'
     """
-    constant, varying = nlls["gaussian"], nlls["heteroscedastic"]
-    if likelihood == "gaussian":
-        return f"the same at every input: validation NLL {constant:.5g}, if it varied {varying:.5g}"
-    return f"varies with the input: validation NLL {varying:.5g}, if it were the same everywhere {constant:.5g}"
+    others = ", ".join(f"{nll:.5g} ({name})" for name, nll in nlls.items() if name != likelihood)
+    return f"{likelihood}, by validation NLL: {nlls[likelihood]:.5g} instead of {others}"
 
 
 def _worse(found: dict[str, Any]) -> str:
