@@ -11,6 +11,7 @@ experiment        "module:function" in this folder: settings (a dict) -> metrics
                   baseline
 [picture]         kind, one of `experiments/pictures.py`, and what it needs; file: its name in docs/images;
                   whole: only when no run is missing; readme: what the README says below it
+further           "module:function": the case and its runs (a list of records) -> lines of the page below the tables
 measured, says, limits      text for the page; figures in it may be looked up (`experiments/pages.py`)
 readme            text for the README, likewise, between <!-- name of the case --> and <!-- end -->
 
@@ -30,7 +31,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 CASES, RESULTS = HERE / "cases", HERE / "results"
 KEYS = {"title", "asks", "experiment", "fixed", "grid", "baseline", "table", "picture", "says", "measured", "limits"}
-KEYS |= {"readme"}
+KEYS |= {"further", "readme"}
 
 Settings = dict[str, Any]
 
@@ -48,6 +49,7 @@ class Case:
     baseline: Settings = field(default_factory=dict)
     table: Settings = field(default_factory=dict)
     picture: Settings = field(default_factory=dict)
+    further: str = ""
     says: str = ""
     measured: str = ""
     limits: str = ""
@@ -56,8 +58,7 @@ class Case:
     @classmethod
     def read(cls, path: pathlib.Path) -> Case:
         """The case in a file; a name that it does not know is a ValueError."""
-        toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-        stored = toml.loads(path.read_text(encoding="utf-8"))
+        stored = toml(path)
         if unknown := sorted(stored.keys() - KEYS):
             raise ValueError(f"{path.name}: unknown {unknown}; expected some of {sorted(KEYS)}")
         if missing := sorted({"title", "asks", "experiment", "grid"} - stored.keys()):
@@ -106,5 +107,20 @@ class Case:
 
     def function(self) -> Callable[[Settings], dict[str, Any]]:
         """What runs it."""
-        module, _, name = self.experiment.partition(":")
-        return getattr(importlib.import_module(f"experiments.{module}"), name)
+        return function(self.experiment)
+
+    def further_lines(self, runs: list[dict[str, Any]]) -> list[str]:
+        """What `further` says about the runs; nothing where there is none."""
+        return function(self.further)(self, runs) if self.further else []
+
+
+def toml(path: pathlib.Path) -> dict[str, Any]:
+    """What a TOML file holds."""
+    reader = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    return reader.loads(path.read_text(encoding="utf-8"))
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The function of this folder that "module:function" names."""
+    module, _, inside = name.partition(":")
+    return getattr(importlib.import_module(f"experiments.{module}"), inside)

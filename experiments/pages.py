@@ -18,12 +18,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from bnn.report.numbers import figures
 from experiments.case import CASES, RESULTS, Case
 from experiments.pictures import PICTURES
 from experiments.records import Records
 
 DOCS = CASES.parents[1] / "docs"
-PERCENT = {"accuracy", "accuracy_first_half", "ece", "share"}
+PERCENT = {"accuracy", "accuracy_first_half", "ece", "share", "coverage_50", "coverage_80", "coverage_90"}
+OWN_UNITS = {"rmse", "crps", "width_90"}  # numbers of any size
 WHOLE = {"parameters", "bytes", "effective_size"}
 HEAD = """# Results
 
@@ -36,12 +38,14 @@ case file: [experiments/case.py](../experiments/case.py) says what is in it.
 Run = dict[str, Any]
 
 
-def figure(metric: str, value: float) -> str:
-    """A number as people read it.
+def figure(metric: str, value: float, digits: int = 3) -> str:
+    """A number as people read it; those of `OWN_UNITS` to so many significant digits.
 
-    >>> figure("accuracy", 0.7635), figure("nll", 0.4), figure("parameters", 50_280)
-    ('76.4', '0.400', '50,280')
+    >>> figure("accuracy", 0.7635), figure("nll", 0.4), figure("parameters", 50_280), figure("rmse", 0.00123)
+    ('76.4', '0.400', '50,280', '0.00123')
     """
+    if metric in OWN_UNITS:
+        return figures(value, digits)
     if metric in PERCENT:
         return f"{math.floor(1000 * value + 0.5 + 1e-7) / 10:.1f}"  # halves go up, and nothing is -0.0
     return f"{value:,.0f}" if metric in WHOLE else f"{value:.1f}" if "seconds" in metric else f"{value:.3f}"
@@ -57,7 +61,7 @@ def cell(runs: Sequence[Run], metric: str) -> str:
     values = [run["metrics"][metric] for run in runs if run["metrics"].get(metric) is not None]
     if not values:
         return "-"
-    spread = figure(metric, statistics.stdev(values)) if len(values) > 1 else ""
+    spread = figure(metric, statistics.stdev(values), digits=2) if len(values) > 1 else ""
     return figure(metric, statistics.mean(values)) + (f" ± {spread}" if spread.strip("0.") else "")
 
 
@@ -134,6 +138,7 @@ def section(case: Case, runs: dict[str, Run]) -> list[str]:
         if axes:
             lines += [f"**{', '.join(named(value, spec) for value in values)}**", ""]
         lines += [*table(case, own, spec, {}), ""]
+    lines += case.further_lines(every)
     if drawable(case, runs):
         lines += [f"![{case.title}](images/{picture_name(case)})", ""]
     lines += [filled(case.says.strip(), runs), "", f"Limits: {case.limits.strip()}", ""]

@@ -11,6 +11,7 @@ from typing import Any
 from bnn.plots import style
 from experiments.bands import bands
 from experiments.case import Case
+from experiments.promises import promises
 
 Run = dict[str, Any]
 
@@ -113,5 +114,6 @@ def _by_share(runs: Sequence[Run], row: str, x: str, y: str) -> dict[float, floa
 PICTURES: dict[str, Callable[[Case, Sequence[Run], pathlib.Path], None]] = {
     "bands": bands,
     "curves": curves,
+    "promises": promises,
     "tradeoffs": tradeoffs,
 }

@@ -211,6 +211,14 @@ def test_a_case_with_mistakes_is_refused(toy, load, old: str, new: str, message:
         load("case").Case.read(toy.case)
 
 
+def test_a_case_may_say_more_about_its_runs(toy, load) -> None:
+    toy.run()
+    toy.total = lambda case, runs: [f"{case.title}: {sum(run['metrics']['nll'] for run in runs):g} in all"]
+    toy.case.write_text(CASE.replace("[fixed]", 'further = "toy:total"\n[fixed]'))
+    lines = load("pages").section(load("case").Case.read(toy.case), toy.stored())
+    assert lines.index("Squares: 28 in all") > lines.index("| 3 | 9.000 | 50.0 |")
+
+
 def test_the_results_page_is_what_the_files_say(load) -> None:
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == load("pages").page()
 
@@ -223,7 +231,7 @@ def test_every_case_has_its_experiment_and_picture(load) -> None:
         assert not case.picture or case.picture["kind"] in load("pictures").PICTURES
 
 
-@pytest.mark.parametrize("name", ["case", "pages", "records", "run"])
+@pytest.mark.parametrize("name", ["case", "coverage_sets", "coverage_verdicts", "pages", "records", "run"])
 def test_doctests(load, name: str) -> None:
     found = doctest.testmod(load(name))
     assert found.attempted > 0

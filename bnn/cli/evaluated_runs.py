@@ -121,8 +121,11 @@ def _plain_entry(run: Run, wanted: Wanted) -> Entry:
 
 
 def target_of(run: Run) -> str | None:
-    """What the real targets of a run are called, where they have names."""
-    return ", ".join(run.targets) or None if run.task == "regression" else None
+    """What the real targets of a run are called, where they have names; older runs have that of their recipe."""
+    if run.task != "regression":
+        return None
+    named = None if run.recipe is None else run.recipe.data.get("target")
+    return ", ".join(run.targets) or (named if isinstance(named, str) else None)
 
 
 def run_data(run: Run, moved: str | None = None) -> Data:
