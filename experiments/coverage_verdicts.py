@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bnn.report.numbers import decimals, figures
+from bnn.metrics.written import decimals, figures
 from experiments.case import HERE, Case, toml
 
 PUBLISHED = HERE / "published" / "uci.toml"

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from bnn.report.numbers import figures
+from bnn.metrics.written import figures
 from experiments.case import CASES, RESULTS, Case
 from experiments.pictures import PICTURES
 from experiments.records import Records
