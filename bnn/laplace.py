@@ -184,7 +184,9 @@ class _Source:
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         """Inputs and targets."""
-        return self._of(self.data)
+        for x, y in self._of(self.data):
+            check_known(y)
+            yield x, y
 
     def held_out(self) -> Iterator[tuple[Any, Any]]:
         """Those of the validation data."""
@@ -193,6 +195,15 @@ class _Source:
     def _of(self, data: Any) -> Iterator[tuple[Any, Any]]:
         for x, y in batches_in_order(data, self.batch_size):
             yield _normal(to_device(x, self.device)), _normal(to_device(y, self.device))
+
+
+def check_known(y: Any) -> None:
+    """Raises where real targets are missing: curvature is of the outputs, and would count those nobody has seen."""
+    if isinstance(y, Tensor) and y.is_floating_point() and not bool(torch.isfinite(y).all()):
+        raise ValueError(
+            "the targets have NaN or inf in them, and Laplace's approximation takes no missing ones: leave such inputs "
+            "out"
+        )
 
 
 def _normal(x: Any) -> Any:

@@ -24,6 +24,7 @@ from experiments.pictures import PICTURES
 from experiments.records import Records
 
 DOCS = CASES.parents[1] / "docs"
+ADVICE = CASES.parent / "advice.md"  # what stands above all cases
 PERCENT = {"accuracy", "accuracy_first_half", "ece", "share", "coverage_50", "coverage_80", "coverage_90"}
 OWN_UNITS = {"rmse", "crps", "width_90"}  # numbers of any size
 WHOLE = {"parameters", "bytes", "effective_size"}
@@ -181,9 +182,16 @@ def cases(folder: pathlib.Path = RESULTS) -> list[tuple[Case, dict[str, Run]]]:
     return [(case, runs) for case, runs in found if runs]
 
 
+def advice(text: str) -> str:
+    """What all cases together come to, with figures looked up as {case/key: metric}."""
+    known = {case.name: runs for case, runs in cases()}
+    return re.sub(r"\{(\w+)/([^{}]+)\}", lambda m: filled(f"{{{m[2]}}}", known.get(m[1], {})), text)
+
+
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(line for case, runs in cases() for line in section(case, runs))]).rstrip() + "\n"
+    lines = [HEAD, advice(ADVICE.read_text(encoding="utf-8"))]
+    return "\n".join([*lines, *(line for case, runs in cases() for line in section(case, runs))]).rstrip() + "\n"
 
 
 def main() -> None:

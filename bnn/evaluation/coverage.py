@@ -24,7 +24,7 @@ def wilson(share: float, n: int, z: float = Z) -> Interval:
     """Wilson's interval of a share of n independent inputs: it has a width where all, or none, are inside.
 
     >>> print(wilson(0.83, 111))
-    0.83 [0.749, 0.889]
+    0.83 [0.7494, 0.8885]
     """
     middle, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     scale = 1 + z * z / n

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 from bnn._common.seeds import own_randomness, seed_everything
 from bnn._conversion.laplace_layers import chosen_layers
 from bnn._engine.inputs import device_of, evaluating
-from bnn.data.dataset import Data
+from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device
-from bnn.laplace import Laplace, laplace_, members_of
+from bnn.laplace import Laplace, check_known, laplace_, members_of
 from bnn.likelihoods.base import about
 from bnn.prediction import draws
 from bnn.temperature import LEAST
@@ -56,6 +56,7 @@ class LaplaceStage:
             )
         with own_randomness(device), torch.no_grad(), evaluating(network):
             data = self.data.train if isinstance(self.data, Data) else self.data
+            check_known(data.y if isinstance(data, Part) else None)
             x = to_device(next(batches_in_order(data, FEW))[0], device)
             for member in members_of(network):
                 chosen_layers(member, options["layers"], x)

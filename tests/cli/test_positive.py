@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ("--target", "rent", "--drop", "area", "--positive", "--guarantee")
     ended = train("--data", table, *flags, "--out", folder / "run", *QUICK)
     assert ended.code == 0, ended.err
-    assert "target: rent, on a log scale" in ended.err
+    assert "regression of rent on a log scale, " in ended.err
     assert "hint" not in ended.out
     return folder / "run"
 
@@ -100,7 +100,7 @@ def test_a_log_scale_is_suggested_once_and_never_applied(tmp_path: Path) -> None
     assert ended.code == 0, ended.err
     assert ended.out.count(HINT) == 1
     assert HINT not in ended.err
-    assert "targets: rent, area" in ended.err
+    assert "regression of rent and area, " in ended.err
     found = bnn.open_run(tmp_path / "run")
     assert not found.target.log
     ended = train(*flags, *QUICK, "--json")

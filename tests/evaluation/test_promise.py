@@ -12,7 +12,7 @@ from scipy import stats
 from torch import nn
 
 import bnn
-from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, predicted_interval, wilson
+from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, wilson
 from bnn.evaluation.predictor import Outputs
 from bnn.evaluation.promise import Z_OF_THREE, promise_of
 
@@ -47,7 +47,7 @@ def test_coverage_is_the_share_inside_the_intervals_of_the_mixture() -> None:
     outputs = reals(rng.normal(size=(5, 200)), rng.uniform(0.3, 1.5, size=(5, 200)))
     y = rng.normal(size=200) * 1.3
     for one in own_coverage(outputs, y):
-        low, high = predicted_interval(outputs, one.level)
+        low, high = outputs.interval(one.level)
         assert one.covered.value == pytest.approx(((low <= y) & (y <= high)).mean())
         assert one.inputs == 200
 

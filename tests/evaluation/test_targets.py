@@ -54,9 +54,9 @@ def test_on_a_log_scale_everything_is_in_own_units() -> None:
     nll = math.log(6) - each.log_prob(y).sum(2).logsumexp(0)
     assert found.metrics["nll"].value == pytest.approx(float(nll.mean()))
     aleatoric, epistemic = each.variance.mean(0), each.mean.var(0, correction=0)
-    assert found.uncertainty.aleatoric == pytest.approx(float(aleatoric.mean()))
-    assert found.uncertainty.epistemic == pytest.approx(float(epistemic.mean()))
-    assert found.uncertainty.total == pytest.approx(float((aleatoric + epistemic).mean()))
+    assert found.uncertainty.aleatoric**2 == pytest.approx(float(aleatoric.mean()))
+    assert found.uncertainty.epistemic**2 == pytest.approx(float(epistemic.mean()))
+    assert found.uncertainty.total**2 == pytest.approx(float((aleatoric + epistemic).mean()))
     pit = each.cdf(y).mean(0)  # PIT of the mixture: inside the interval between its tails
     assert found.metrics["coverage_90"].value == pytest.approx(float(((pit > 0.05) & (pit < 0.95)).double().mean()))
     crps = metrics.lognormal_crps(logs.numpy(), (0.7 * sd).expand_as(logs).numpy(), y.numpy())
@@ -75,7 +75,6 @@ def test_coverage_is_the_same_on_either_scale() -> None:
 class Wide(bnn.likelihoods.Likelihood):
     """Laplace noise: a density that is no Gaussian."""
 
-    name = "wide of test_targets"
     task = "regression"
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
@@ -109,10 +108,10 @@ def test_a_density_of_ones_own_is_one_of_the_target_itself(target: TargetScale, 
             draws.mean(0) * sd + torch.tensor(LOG.mean), (0.18 + draws.var(0, correction=0)).sqrt() * sd
         )
         own = torch.distributions.LogNormal(logs.mean, logs.stddev)
-        assert found.uncertainty.total == pytest.approx(float(own.variance.mean()), rel=1e-5)
+        assert found.uncertainty.total**2 == pytest.approx(float(own.variance.mean()), rel=1e-5)
         noise_free = torch.distributions.LogNormal(logs.mean, draws.std(0, correction=0) * sd)
         epistemic = noise_free.variance * (0.18 * sd**2).exp()  # of exp(m + noise^2 / 2), m Gaussian over the draws
-        assert found.uncertainty.epistemic == pytest.approx(float(epistemic.mean()), rel=1e-5)
+        assert found.uncertainty.epistemic**2 == pytest.approx(float(epistemic.mean()), rel=1e-5)
 
 
 def test_several_targets_one_by_one_where_they_are_known() -> None:
