@@ -28,6 +28,7 @@ class Found:
     Args:
         rows, tested: of the table, and of all its test parts together.
         coverage: {percent promised: percent found}.
+        rmses: {split: RMSE}.
         nll_gap: the NLL less the plain network's, over all test rows, and its standard error; None for the plain one.
         varying: of how many splits, in how many the noise depends on the input.
     """
@@ -35,7 +36,7 @@ class Found:
     rows: int
     tested: int
     coverage: dict[int, float]
-    rmse: float
+    rmses: dict[int, float]
     nll: float
     nll_gap: tuple[float, float] | None
     splits: int
@@ -51,8 +52,19 @@ class Found:
         coverage = {level: 100 * mean(f"coverage_{level}") for level in LEVELS}
         varying = sum(int(run["metrics"].get("varying_noise", 0)) for run in runs)
         gap = pooled([run["paired"]["nll"] for run in runs if "paired" in run])
+        rmses = {run["settings"]["seed"]: run["metrics"]["rmse"] for run in runs}
         tested = sum(run["metrics"]["test_rows"] for run in runs)
-        return cls(runs[0]["metrics"]["rows"], tested, coverage, mean("rmse"), mean("nll"), gap, len(runs), varying)
+        return cls(runs[0]["metrics"]["rows"], tested, coverage, rmses, mean("nll"), gap, len(runs), varying)
+
+    @property
+    def rmse(self) -> float:
+        """The mean over splits."""
+        return statistics.fmean(self.rmses.values())
+
+    def relative(self, other: Found) -> float:
+        """The mean RMSE relative to another method's, over the splits that both have."""
+        both = self.rmses.keys() & other.rmses.keys()
+        return sum(self.rmses[i] for i in both) / sum(other.rmses[i] for i in both) if both else math.nan
 
     def gap(self, level: int) -> float:
         """Points that the intervals of a level cover too much, or too little."""
@@ -98,10 +110,10 @@ def largest_gap(found: dict[str, Found], level: int) -> tuple[str, float]:
     return name, large.get(name, 0.0)
 
 
-def relative_rmse(found: dict[str, Found], other: dict[str, Found]) -> float:
-    """The geometric mean over tables of RMSE relative to that of another method."""
-    ratios = [one.rmse / other[name].rmse for name, one in found.items() if name in other]
-    return statistics.geometric_mean(ratios) if ratios else math.nan
+def relative_rmse(found: dict[str, Found], other: dict[str, Found]) -> dict[str, float]:
+    """{table: RMSE relative to that of another method}, where both have runs."""
+    ratios = {name: one.relative(other[name]) for name, one in found.items() if name in other}
+    return {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
 
 
 def worse(found: dict[str, Found]) -> list[str]:
@@ -122,17 +134,17 @@ def together(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
     out = [f"**All tables together** (largest: of those of more than {MANY:,} rows)", ""]
     out += markdown(["method", *head, "RMSE relative to scikit-learn's MLP"])
     others = by_set(runs, OTHER)
-    found: dict[str, Found] = {}
     for method in dict.fromkeys(run["settings"]["method"] for run in runs):
         found = by_set(runs, method)
         cells = [labels.get(method, method)]
         for level in LEVELS:
             name, gap = largest_gap(found, level)
             cells += [f"{mean_gap(found, level):.1f}", f"{gap:+.1f} ({labels.get(name, name)})" if name else "-"]
-        ratio = relative_rmse(found, others)
-        out.append(row([*cells, "-" if math.isnan(ratio) else f"{ratio:.3f}"]))
+        ratios = relative_rmse(found, others).values()
+        out.append(row([*cells, f"{statistics.geometric_mean(ratios):.3f}" if ratios else "-"]))
+    found = by_set(runs, OURS)
     minutes = sum(run["metrics"]["training_seconds"] for run in runs) / 60
-    chance = [text for level in LEVELS for text in (f"{chance_gap(found, level):.1f}", "-")]
+    chance = [text for level in LEVELS for text in (f"{chance_gap(found, level):.1f}" if found else "-", "-")]
     out.append(row(["*intervals that are right, by chance*", *chance, "-"]))
     return [*out, "", f"Training took {minutes:.0f} minutes of one processor in all, for {len(runs)} runs."]
 
@@ -152,14 +164,17 @@ def verdicts(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
         aim = f"{level} % intervals: within {LARGEST_GAP:g} points on every table of more than {MANY:,} rows"
         seen = f"missed on {', '.join(far)}" if far else f"at most {abs(largest):.1f} points ({labels.get(name, name)})"
         out.append(row([aim, seen, verdict(not far)]))
-    above = [labels.get(name, name) for name in worse(found)]
+    behind = [labels.get(name, name) for name in worse(found)]
     aim = f"NLL nowhere above the plain network's by more than {ERRORS:g} standard errors"
-    out.append(row([aim, f"above it on {', '.join(above)}" if above else "nowhere", verdict(not above)]))
-    ratio = relative_rmse(found, others)
-    if not math.isnan(ratio):
-        aim = "RMSE no worse than that of scikit-learn's MLP on average"
-        both = [one.rmse > others[name].rmse for name, one in found.items() if name in others]
-        seen = f"{ratio:.3f} times it (geometric mean over tables), above it on {sum(both)} of {len(both)}"
+    out.append(row([aim, f"above it on {', '.join(behind)}" if behind else "nowhere", verdict(not behind)]))
+    ratios = relative_rmse(found, others)
+    if ratios:
+        aim, ratio = (
+            "RMSE no worse than that of scikit-learn's MLP on average",
+            statistics.geometric_mean(ratios.values()),
+        )
+        above = sum(one > 1 for one in ratios.values())
+        seen = f"{ratio:.3f} times it (geometric mean over tables), above it on {above} of {len(ratios)}"
         out.append(row([aim, seen, verdict(ratio <= 1)]))
     return out
 
@@ -176,7 +191,7 @@ def verdict(reached: bool) -> str:
 def each(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
     """A row for each table: rows, points too much or too little, NLL and RMSE beside others'."""
     found, others = by_set(runs, OURS), by_set(runs, OTHER)
-    plain, promised = by_set(runs, PLAIN), by_set(runs, "guarantee")
+    plain, promised, ratios = by_set(runs, PLAIN), by_set(runs, "guarantee"), relative_rmse(found, others)
     out = [f"**Table by table**: {labels.get(OURS, OURS)}, points covered too much or too little", ""]
     head = ["table", "rows", *(f"{level} %" for level in LEVELS), "plain: 90 %", "with the guarantee: 90 %"]
     head += ["NLL less the plain network's", "RMSE relative to the MLP's", "splits with noise that varies"]
@@ -185,7 +200,7 @@ def each(runs: Sequence[Run], labels: dict[str, str]) -> list[str]:
         cells = [labels.get(name, name), f"{one.rows:,}", *(f"{one.gap(level):+.1f}" for level in LEVELS)]
         cells += [f"{method[name].gap(90):+.1f}" if name in method else "-" for method in (plain, promised)]
         cells.append("-" if one.nll_gap is None else f"{one.nll_gap[0]:+.3f} ± {one.nll_gap[1]:.3f}")
-        cells.append(f"{one.rmse / others[name].rmse:.3f}" if name in others else "-")
+        cells.append(f"{ratios[name]:.3f}" if name in ratios else "-")
         out.append(row([*cells, f"{one.varying} of {one.splits}"]))
     return out
 

@@ -36,6 +36,7 @@ def promises(case: Case, runs: Sequence[Run], path: pathlib.Path) -> None:
                 look = {name: style.series(i)[name] for name in ("color", "marker")}
                 shown = [each.coverage[level] for each in one.values()]
                 ax.plot(shown, places, linestyle="none", label=labels.get(method, method), **look)
+            ax.locator_params(axis="x", integer=True, nbins=6)
             ax.set_title(f"{level} % intervals")
             ax.set_xlabel("of test rows inside, %")
             ax.grid(axis="y", visible=False)

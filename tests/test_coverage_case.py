@@ -197,6 +197,15 @@ def test_what_chance_does_to_a_gap_is_what_binomials_say(load) -> None:
     assert verdicts.chance_gap(found, 80) == pytest.approx(100 * np.abs(shares - 0.8).mean(), rel=0.03)
 
 
+def test_rmse_is_compared_on_the_splits_that_both_have(load) -> None:
+    verdicts = load("coverage_verdicts")
+    runs = runs_of({"boston": {"rmse": 2.0}})
+    runs[-1]["metrics"]["rmse"] = 100.0  # the MLP's on split 1
+    fewer = [run for run in runs if run["settings"] != {"data": "boston", "method": "ffg-u", "seed": 1}]
+    found, others = verdicts.by_set(fewer, "ffg-u"), verdicts.by_set(fewer, "mlp")
+    assert verdicts.relative_rmse(found, others) == {"boston": 2.0}
+
+
 def test_published_figures_stand_beside_ours(load) -> None:
     verdicts = load("coverage_verdicts")
     lines = verdicts.published(runs_of({"boston": {"rmse": 2.5}, "friedman": {}}), {})
