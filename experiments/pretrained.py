@@ -88,18 +88,13 @@ def loaded(name: str, foreign: int) -> tuple[nn.Module, Sets]:
 def teaching(settings: dict[str, Any]) -> dict[str, Any]:
     """Scores on the validation images with the teacher's weight and temperature as given; weight 0: no teacher.
 
-    Who teaches is the network as it is, or "calibrated", with a temperature of its own from the validation images. The
-    temperature of `nll_after_temperature` is learned on one half of them for the other.
+    The temperature of `nll_after_temperature` is learned on one half of them for the other.
     """
     plain, sets = loaded(settings["net"], 1)
     weight, temperature = settings["weight"], settings["temperature"]
     own = settings | {"teacher": {"teacher_weight": weight, "teacher_temperature": temperature}}
     base = settings["student"] + (" taught" if weight else "")
-    name = f"-{settings['images']}-{weight:g}-{temperature:g}"
-    if settings["who"] == "calibrated":
-        bnn.calibrate_(plain := copy.deepcopy(plain), sets.validation, progress=False)
-        name += "-calibrated"
-    net, seconds = fitted(base, plain, sets, own, name)
+    net, seconds = fitted(base, plain, sets, own, f"-{settings['images']}-{weight:g}-{temperature:g}")
     draws = settings["draws"] if drawn_layers(net) else 0
     generator = torch.Generator().manual_seed(0)
     x = sets.validation.inputs()
