@@ -41,6 +41,7 @@ from bnn.prediction import draws
 
 GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
 CHOICES = ["marginal", "validation"]
+ALLOWED = 0.01  # of the validation NLL: what a wider posterior may cost
 LOOK, DRAWS, LOST = 200, 20, 0.1  # inputs and draws that tell whether a posterior is too wide: by so many nats
 MOST_OUTPUTS = {"exact": math.inf, "sampled": 0}  # of a network for which one backward pass is made for each of them
 FEW_OUTPUTS, FEW_OUTPUTS_OF_ALL = 100, 10  # where nobody says: only through the last layer these passes cost little
@@ -92,9 +93,9 @@ def laplace_(
             `num_data` says how many the network was trained on.
         layers: "last" (of those that run), "all" inducing ones, a name, a glob on names, a module, or a list of these.
         prior_precision: tau: "marginal" maximises the marginal likelihood, layer by layer; "validation" takes, of 17
-            for all layers, the smallest whose NLL on `validation` is within a standard error of the least, paired: the
-            widest posterior that costs nothing there; or a number, in units of the prior the layer has (of a plain
-            layer: the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
+            for all layers, the smallest whose NLL on `validation` is within 1 %, or a paired standard error, of the
+            least: a posterior as wide as costs nothing there; or a number, in units of the prior the layer has (of a
+            plain layer: the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
         likelihood: as for `bnn.fit`; None: "categorical" for integer targets, else Gaussian noise, whose sd is fitted
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
         validation: held-out data for "validation"; None: the validation part of a `Data`.
@@ -378,19 +379,21 @@ class _Fit:
 def widest(losses: Tensor) -> int:
     """Which of several precisions, the smallest first, to take: the first whose loss is about as small as the least.
 
-    About: mean(l - l_best) <= se(l - l_best), the standard error over inputs. The NLL hardly depends on the precision
-    over decades, while what a network does not know shows only in a wide posterior.
+    About: mean(l - l_best) <= max(se(l - l_best), 0.01 |mean(l_best)|), with the standard error over inputs. The NLL
+    hardly depends on the precision over decades, while what a network does not know shows only in a wide posterior.
 
     Args:
         losses: of every precision and input, (G, N).
 
     >>> widest(torch.tensor([[3.0, 4.0, 3.0], [1.1, 0.9, 1.2], [1.0, 1.0, 1.1]]))
     1
+    >>> widest(torch.tensor([[1.02, 1.02], [1.005, 1.005], [1.0, 1.0]]))
+    1
     """
     means = losses.mean(1)
     gaps = losses - losses[means.argmin()]
     error = gaps.std(1) / math.sqrt(gaps.shape[1]) if gaps.shape[1] > 1 else torch.zeros_like(means)
-    return int((gaps.mean(1) <= error).nonzero()[0])
+    return int((gaps.mean(1) <= error.clamp(min=ALLOWED * float(means.min().abs()))).nonzero()[0])
 
 
 def _device_of(generator: torch.Generator | None) -> Any:

@@ -10,12 +10,13 @@ A row is a model, and what is added to it after training, as "point-u + laplace"
     ffg-w           mean and sd for every weight, from the trained CNN
     ffg-u, ensemble-u       inducing weights from the trained CNN, at a share of its parameters
     point-u         the control: the same factors without noise and without a KL
-    small point-u   the same in fewer parameters: with a posterior for all directions it has the share of the others
+    small point-u   the same in fewer parameters: with a posterior for most directions it has the share of the others
     compressed, compressed point, compressed small point    three networks of ffg-u, of point-u, from three trained CNNs
     + temperature   one temperature for all logits, from validation data
     + laplace       a posterior for the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
     + full laplace  the same for all directions of the last layer's inputs, not only those in which it has weights
+    + most laplace  the same for 96 of 128 directions
 
 Seed s starts from the CNNs 3 s, 3 s + 1 and 3 s + 2, single networks from the first of them. Where a method has a
 setting to choose, it is trained with two on seed 0, and the validation NLL chooses for all seeds.
@@ -43,6 +44,7 @@ from experiments.tables import LAST_LAYER_DRAWS, Sets, drawn_layers, kept, lapla
 
 MEMBERS = 3
 ACTIVATIONS = 512
+MOST = 96  # directions of the last layer's 128 inputs
 # the settings that validation data choose from, on seed 0: dropout rate, learning rate, weight of the KL
 CHOICES: dict[str, tuple[float, ...]] = {
     "mc-dropout": (0.05, 0.1),
@@ -74,10 +76,10 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     base, _, each = base.partition(", draws of a member ")
     plain, plain_seconds = deterministic(MEMBERS * settings["seed"], sets, settings)
     net, seconds = model(base, sets, settings)
-    if ending == "full laplace":
+    if ending in ("full laplace", "most laplace"):
         plain_heads_(net)
     if ending.endswith("laplace"):
-        with_laplace_(net, sets, settings, ending)
+        with_laplace_(net, sets, settings, ending, MOST if ending == "most laplace" else None)
     elif ending == "temperature":
         bnn.calibrate_(net, sets.validation)
     found = row(net, plain, sets, draws_of(net, int(each or 0), settings))
@@ -181,7 +183,7 @@ def _convert_(net: nn.Module, base: str, sets: Sets, settings: dict[str, Any]) -
     x = sets.data.train.inputs(slice(0, ACTIVATIONS))
     own = POINT if base in POINTS else {}
     sized = copy.deepcopy(deterministic(0, sets, settings)[0])
-    room = laplace_head(sized[-1]) if base == "small point-u" else 0
+    room = laplace_head(sized[-1], MOST) if base == "small point-u" else 0
     budget = round(settings["fraction"] * bnn.parameter_count(sized)) - room
     bnn.bayesianize_(sized, FAMILIES[base], budget=budget if room else settings["fraction"], activations=x, **own)
     inference = {

@@ -52,8 +52,12 @@ def kept(name: str, build: Callable[[], nn.Module], train_: Callable[[nn.Module,
     return net.eval(), seconds
 
 
-def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: str) -> None:
+def with_laplace_(
+    net: nn.Module, sets: Sets, settings: dict[str, Any], ending: str, directions: int | None = None
+) -> None:
     """Gives the last layer Laplace's posterior, in place; "marginal laplace": the prior by marginal likelihood.
+
+    Of a plain layer in so many `directions` of its inputs, None: all.
 
     Settings may say of how many training inputs the curvature is (`curvature`, all by default), and by how many
     validation inputs and draws a precision is chosen (`choosing`, `choosing_draws`; 20
@@ -68,6 +72,7 @@ def with_laplace_(net: nn.Module, sets: Sets, settings: dict[str, Any], ending: 
             prior_precision="marginal" if ending.startswith("marginal") else "validation",
             validation=sets.validation.subset(slice(0, settings.get("choosing", len(sets.validation)))),
             num_data=len(train),
+            inducing_cols=directions,
             samples=settings.get("choosing_draws", 5) if drawn_layers(net) else 20,
             progress=False,
         )
@@ -81,11 +86,11 @@ def plain_layer(linear: nn.Linear) -> nn.Linear:
     return plain.eval()
 
 
-def laplace_head(linear: nn.Linear) -> int:
-    """How many parameters Laplace over all directions adds to a plain last layer."""
+def laplace_head(linear: nn.Linear, directions: int | None = None) -> int:
+    """How many parameters Laplace over so many directions, or all, adds to a plain last layer."""
     own = copy.deepcopy(linear)
-    x = torch.randn(100, own.in_features)
-    bnn.laplace_(own, (x, torch.randint(own.out_features, (100,))), prior_precision=1.0, progress=False)
+    data = (torch.randn(100, own.in_features), torch.randint(own.out_features, (100,)))
+    bnn.laplace_(own, data, prior_precision=1.0, inducing_cols=directions, progress=False)
     return bnn.parameter_count(own) - bnn.parameter_count(linear)
 
 
