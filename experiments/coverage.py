@@ -96,8 +96,8 @@ def scores(outputs: Outputs, y: Floats, intervals: Ends) -> dict[str, Any]:
     """
     about = (outputs.mean, np.sqrt(outputs.total), y, outputs.components)
     rows = {
-        "nll": predictive_losses(*about, outputs.losses, outputs.scale),
-        "crps": predictive_crps(*about, outputs.scale),
+        "nll": predictive_losses(*about, outputs.losses, outputs.scale, outputs.df),
+        "crps": predictive_crps(*about, outputs.scale, outputs.df),
         "squared_error": np.square(outputs.mean - y)[:, 0],
     }
     found = {"rmse": math.sqrt(rows["squared_error"].mean()), "nll": rows["nll"].mean(), "crps": rows["crps"].mean()}

@@ -150,7 +150,7 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
     def predict(self, X: Any) -> Floats:
         """The predictive mean (N,), or (N, D)."""
         means, sds = self._components(X)
-        return self._shaped(lognormal_moments(means, sds).mean if self.positive else means.mean(0))
+        return self._shaped(lognormal_moments(means, sds, self._df).mean if self.positive else means.mean(0))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends, as `predict` is shaped, of intervals mean -+ q sd that hold a new target with a
@@ -169,11 +169,11 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         """The predictive distribution: mean, sds, and the interval that holds a new target with probability `level`."""
         means, sds = self._components(X)
         if self.positive:
-            mean, aleatoric, epistemic = lognormal_moments(means, sds)
-            lower, upper = lognormal_interval(means, sds, level)
+            mean, aleatoric, epistemic = lognormal_moments(means, sds, self._df)
+            lower, upper = lognormal_interval(means, sds, level, self._df)
         else:
             mean, aleatoric, epistemic = means.mean(0), np.sqrt(np.square(sds).mean(0)), means.std(0)
-            lower, upper = mixture_interval(means, sds, level)
+            lower, upper = mixture_interval(means, sds, level, self._df)
         return TargetDistribution(
             mean=self._shaped(mean),
             sd=self._shaped(np.hypot(aleatoric, epistemic)),
@@ -183,6 +183,11 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
             upper=self._shaped(upper),
             level=float(level),
         )
+
+    @property
+    def _df(self) -> float:
+        """Degrees of freedom of the noise."""
+        return self.likelihood_.df()
 
     def _components(self, X: Any) -> tuple[Floats, Floats]:
         """Mean and noise sd under each draw, both (K, N, D), in own units; where targets are positive, of log y."""
@@ -206,7 +211,9 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         return next(iter(NOISE)) if self.noise == AUTO else self.noise
 
     def _kind(self, noise: str) -> likelihoods.Likelihood:
-        found: likelihoods.Likelihood = likelihoods.for_task(NOISE[noise], "regression", len(self.y_scale_.mean))
+        found: likelihoods.Likelihood = likelihoods.for_task(
+            NOISE[noise], "regression", len(self.y_scale_.mean), self.positive
+        )
         return found
 
     def _notes(self) -> dict[str, Any]:

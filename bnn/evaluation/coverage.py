@@ -13,6 +13,7 @@ from bnn.data.dataset import TargetScale
 from bnn.evaluation.pieces import Coverage, Guaranteed
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.bootstrap import Interval
+from bnn.metrics.mixture import mixture_cdf
 from bnn.metrics.regression import normal_cdf
 
 LEVELS = (0.5, 0.8, 0.9)  # that tables show
@@ -85,9 +86,8 @@ def _probability_below(outputs: Outputs, targets: Array) -> Array:
     """F(y) of every target (N, ...), F the mixture of the draws, or the Gaussian with its moments."""
     if outputs.components is None:
         return np.asarray(normal_cdf((targets - outputs.mean) / np.sqrt(outputs.total)))
-    means, sds = outputs.components
     targets = np.log(targets) if outputs.scale == "log" else targets
-    return np.asarray(np.mean([normal_cdf((targets - m) / s) for m, s in zip(means, sds, strict=True)], axis=0))
+    return mixture_cdf(*outputs.components, targets, outputs.df)
 
 
 def _intervals(outputs: Outputs, targets: Array, level: float) -> Coverage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,7 @@ class Outputs:
         losses: -log p(y) of every input (N,), of real targets, where the draws are no Gaussians.
         scaled: mean and total sd (N, ...) of real targets, in the units that the network was trained in.
         scale: of `components`, "linear" or "log"; all else is in own units.
+        df: degrees of freedom of the noise of `components`; inf: it is Gaussian.
     """
 
     mean: Array
@@ -53,10 +55,11 @@ class Outputs:
     losses: Array | None = None
     scaled: tuple[Array, Array] | None = None
     scale: str = "linear"
+    df: float = math.inf
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Ends (N, ...) of the central interval of real targets, of the mixture where the draws are Gaussians."""
-        return predictive_interval(self.mean, np.sqrt(self.total), self.components, level, self.scale)
+        return predictive_interval(self.mean, np.sqrt(self.total), self.components, level, self.scale, self.df)
 
 
 @dataclass(frozen=True)
@@ -157,14 +160,15 @@ def of_reals(prediction: likelihoods.RegressionPrediction, likelihood: Any, targ
         as_array(part.reshape(len(part), -1).mean(1).sqrt()) for part in variances
     ]  # scaled: outputs count alike
     scores = {"total": per_input[0], "epistemic": per_input[2]}
-    components = None
-    gaussians = likelihoods.about(likelihood).components(prediction.samples)
+    components, about = None, likelihoods.about(likelihood)
+    gaussians = about.components(prediction.samples)
     if gaussians is not None:
         means, sds = gaussians
         own_sds = target.own_variance(sds.double().square()).sqrt()
         components = (as_array(target.linear(means.double())), as_array(own_sds))
     own_mean, scaled = as_array(target.own_units(mean)), (as_array(mean), as_array(variances[0].sqrt()))
-    return Outputs(own_mean, total, aleatoric, epistemic, scores, components, len(prediction.samples), scaled=scaled)
+    moments, draws = (own_mean, total, aleatoric, epistemic), len(prediction.samples)
+    return Outputs(*moments, scores, components, draws, scaled=scaled, df=about.df())
 
 
 def of_logs(prediction: likelihoods.RegressionPrediction, likelihood: Any, target: TargetScale) -> Outputs:
@@ -174,10 +178,11 @@ def of_logs(prediction: likelihoods.RegressionPrediction, likelihood: Any, targe
     """
     assert prediction.samples is not None
     mean, total, *parts = (part.double() for part in prediction)
-    gaussians = likelihoods.about(likelihood).components(prediction.samples)
+    about = likelihoods.about(likelihood)
+    gaussians = about.components(prediction.samples)
     means, sds = (mean[None], total.sqrt()[None]) if gaussians is None else (one.double() for one in gaussians)
     logs = as_array(target.linear(means)), as_array(target.own_variance(sds.square()).sqrt())
-    own = lognormal_moments(*logs)
+    own = lognormal_moments(*logs, about.df())
     aleatoric, epistemic = np.square(own.aleatoric), np.square(own.epistemic)
     if gaussians is None:  # the law of total variance for a mean of log y that is Gaussian
         noise, spread = (as_array(target.own_variance(part)) for part in parts)
@@ -194,6 +199,7 @@ def of_logs(prediction: likelihoods.RegressionPrediction, likelihood: Any, targe
         len(prediction.samples),
         scaled=(as_array(mean), as_array(total.sqrt())),
         scale="log",
+        df=about.df(),
     )
 
 

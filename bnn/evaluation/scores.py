@@ -66,6 +66,7 @@ class Resampling:
             draws=outputs.components,
             losses=outputs.losses,
             scale=outputs.scale,
+            df=outputs.df,
             levels=LEVELS,
             resamples=self.resamples,
             seed=self.seed,

@@ -55,6 +55,10 @@ class Likelihood(nn.Module):
         """The noise by its name, as {"sd": [...]}: a number for every target, or one for all; {}: there is none."""
         return {}
 
+    def df(self) -> float:
+        """Degrees of freedom of the noise around each of `components`: inf is a Gaussian, less has heavier tails."""
+        return math.inf
+
     def settle_(self, outputs: Tensor, target: Tensor) -> None:
         """Sets the noise, in place, to what makes the prediction as a whole likeliest: the mixture over K draws.
 
@@ -68,6 +72,17 @@ class Likelihood(nn.Module):
             outputs: of K draws, (K, N, ...).
             target: (N, ...), better not of the training data.
         """
+
+    def start_(self, outputs: Tensor, target: Tensor) -> None:
+        """Where a training begins with the noise, in place: from K draws of the network at hand, as `settle_`."""
+        self.settle_(outputs, target)
+
+    def without_tails_(self) -> None:
+        """Makes the noise what training learns with, in place, before the first step."""
+
+    def of_logs(self) -> Likelihood:
+        """The same for logarithms of the targets that are to be predicted."""
+        return self
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood of every datum (N,), in nats."""
@@ -86,7 +101,7 @@ class Likelihood(nn.Module):
         return None
 
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Means and sds (K, N, ...) where each draw predicts a Gaussian; None where it does not."""
+        """Means and sds (K, N, ...) where each draw predicts noise of `df` around a mean; None where it does not."""
         return None
 
     def sampled_score(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:

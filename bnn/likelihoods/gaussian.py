@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,28 +10,25 @@ from torch import Tensor, nn
 
 from bnn._common.checks import check_bool, check_positive, check_size
 from bnn.functional.linalg import at_least_float32, inverse_softplus, positive
-from bnn.functional.noise import likeliest_scale
 from bnn.likelihoods.base import (
     Likelihood,
     along,
     by_target,
     check_draws,
     check_shape,
-    check_taught,
     check_tensors,
     normals_like,
-    per_datum,
     random_signs,
     unit_scores,
 )
+from bnn.likelihoods.noise import RealNoise, Residuals, gaussian_divergence, shown
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
-
-class Gaussian(Likelihood):
+class Gaussian(RealNoise):
     """Real targets with the same noise at every input: -log N(target; output, sd^2), summed per datum.
 
+    Where the noise is learned, settling it may find tails that are heavier (`RealNoise`), of the same sd.
     Targets that are NaN are unknown: they add nothing, to the gradient neither.
 
     Args:
@@ -40,19 +36,21 @@ class Gaussian(Likelihood):
             `bnn.fit`, at the residuals of the network at hand, unless it was settled by a training before.
         learn: whether it is a parameter, `_sd`, stored through softplus; `ELBO.parameters()` holds it.
         targets: with more than one, each has an sd of its own, and outputs are (N, targets, ...).
+        tails: whether settling may find heavier tails; False: the noise stays Gaussian, as it does where it is held.
 
     >>> Gaussian(sd=2.0)(torch.zeros(1, 1), torch.ones(1, 1))  # log 2 + (1 / 2)^2 / 2 + log(2 pi) / 2
     tensor([1.7371], grad_fn=<...>)
     """
 
     name = "gaussian"
-    task = "regression"
-    noise = ("_sd",)
+    noise = ("_sd", "_tails")
     starts = True
     _sd: Tensor
 
-    def __init__(self, sd: float | Sequence[float] = 1.0, learn: bool = True, targets: int = 1) -> None:
-        super().__init__()
+    def __init__(
+        self, sd: float | Sequence[float] = 1.0, learn: bool = True, targets: int = 1, tails: bool = True
+    ) -> None:
+        super().__init__(tails)
         check_bool("learn", learn)
         check_size("targets", targets)
         given = [sd] if isinstance(sd, int | float) else list(sd)
@@ -81,36 +79,25 @@ class Gaussian(Likelihood):
         """Unless the sd is held."""
         return isinstance(self._sd, nn.Parameter)
 
-    def levels(self) -> dict[str, list[float]]:
-        """{"sd": [...]}."""
-        return {"sd": self.sd().reshape(-1).tolist()}
+    def _scale(self) -> Tensor:
+        return self.sd()
 
-    def settle_(self, outputs: Tensor, target: Tensor) -> None:
-        """Sets every sd, in place; of one draw to the rms of its residuals. See `Likelihood.settle_`."""
-        if not self.settles:
-            return
+    def _take_(self, scales: Tensor) -> None:
+        self._sd.copy_(inverse_softplus(scales).to(self._sd).reshape(self._sd.shape))
+
+    def _residuals(self, outputs: Tensor, target: Tensor) -> list[Residuals]:
         check_draws(outputs)
         check_shape(target, outputs.shape[1:])
         along(self.sd(), outputs, 2)  # as many as there are
-        y = target.to(outputs)
-        pairs = zip(by_target(y - outputs, self._sd.ndim), by_target(y[None], self._sd.ndim), strict=True)
-        before = self.sd().detach().double().cpu().reshape(-1)
-        found = [settled_scale(r, one, size=y) for (r, y), one in zip(pairs, before, strict=True)]
-        with torch.no_grad():
-            self._sd.copy_(inverse_softplus(torch.stack(found)).to(self._sd).reshape(self._sd.shape))
-        self.settled = True
-
-    def learned_(self, values: Mapping[str, Any]) -> None:
-        """Takes over the sds of a trained network, in place."""
-        super().learned_(values)
-        self.settled = True
+        y, apart = target.to(outputs), self._sd.ndim
+        return [Residuals(*pair) for pair in zip(by_target(y - outputs, apart), by_target(y[None], apart), strict=True)]
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood (N,) for means (N, ...) and targets of the same shape."""
         check_tensors(output, target)
         check_shape(target, output.shape)
         output = at_least_float32(output)
-        return gaussian_nll(output, along(self.sd(), output, 1), target)
+        return self.nll(output, along(self.sd(), output, 1), target)
 
     def predictive(self, outputs: Tensor) -> RegressionPrediction:
         """Mean and variances, all (N, ...), from K draws of the mean (K, N, ...)."""
@@ -128,7 +115,7 @@ class Gaussian(Likelihood):
         return RegressionPrediction(mean, aleatoric + variance, aleatoric, variance)
 
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs and the sd, both (K, N, ...)."""
+        """The outputs and the sd, both (K, N, ...); the noise of a draw is Gaussian where df is inf."""
         return outputs, along(self.sd(), outputs, 2).expand_as(outputs)
 
     def divergence(
@@ -160,57 +147,16 @@ class Gaussian(Likelihood):
 
     def options(self) -> dict[str, Any]:
         several = {"targets": len(self._sd)} if self._sd.ndim else {}
-        return {"sd": self.sd().tolist(), "learn": self.settles, **several}
+        gaussian = {} if self.tails else {"tails": False}
+        return {"sd": self.sd().tolist(), "learn": self.settles, **several, **gaussian}
 
     def pooled(self, others: Sequence[Gaussian]) -> Gaussian:
-        """One whose variances are the means of theirs."""
+        """One whose variances are the means of theirs, and whose 1 / df is."""
         sds = torch.stack([other.sd().detach().double().cpu() for other in others]).square().mean(0).sqrt()
-        mean = Gaussian(sd=sds.tolist(), targets=max(1, sds.numel()))
+        mean = Gaussian(sd=sds.tolist(), targets=max(1, sds.numel()), tails=self.tails)
+        mean._tails.copy_(torch.stack([other._tails for other in others]).mean())
         mean.settled = all(other.settled for other in others)
         return mean
 
     def extra_repr(self) -> str:
-        return f"sd={shown(self.sd())}, learn={self.settles}"
-
-
-def settled_scale(residuals: Tensor, before: Tensor, size: Tensor, sds: Tensor | None = None) -> Tensor:
-    """The likeliest scale of noise for what is known of residuals (K, n); `before` where nothing is.
-
-    Args:
-        size: values (..., n) that say how large the residuals could be.
-        sds: as for `likeliest_scale`.
-    """
-    known = torch.isfinite(residuals).all(0)
-    if not bool(known.any()):
-        return before
-    largest = size[..., known].double().square().mean().sqrt()
-    found = likeliest_scale(residuals[:, known], largest, None if sds is None else sds[:, known])
-    return found.detach().cpu()
-
-
-def shown(values: Tensor) -> str:
-    """One number, or a list of them, in short."""
-    return ", ".join(f"{one:.4g}" for one in values.reshape(-1).tolist()).join("[]" if values.ndim else ("", ""))
-
-
-def gaussian_divergence(taught: RegressionPrediction, mean: Tensor, sd: Tensor) -> Tensor:
-    """KL[N(m, v) || N(mean, sd^2)] = log sd - log(v) / 2 + (v + (m - mean)^2) / (2 sd^2) - 1/2, summed per datum.
-
-    Args:
-        taught: what a teacher predicts; m is its mean, v its total variance.
-    """
-    check_taught(taught.mean, mean)
-    sd, m, v = sd.to(mean), taught.mean.to(mean), taught.total.to(mean)
-    return per_datum(sd.log() - 0.5 * v.log() + 0.5 * (v + (m - mean).square()) / sd.square() - 0.5)
-
-
-def gaussian_nll(mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:
-    """(y - m)^2 / (2 sd^2) + log sd + log(2 pi) / 2, summed per datum; targets in the type of the mean.
-
-    A target that is NaN adds 0, whatever the mean.
-    """
-    target, sd = target.to(mean.dtype), sd.to(mean.dtype)
-    known = ~target.isnan()
-    residual = torch.where(known, target, mean.detach()) - mean  # what is left out has gradient 0, not NaN
-    nll = 0.5 * (residual / sd).square() + sd.log() + _HALF_LOG_2PI
-    return per_datum(torch.where(known, nll, torch.zeros_like(nll)))
+        return f"sd={shown(self.sd())}, learn={self.settles}{self._shown_tails()}"

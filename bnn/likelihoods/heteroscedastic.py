@@ -22,35 +22,36 @@ from bnn.likelihoods.base import (
     random_signs,
     unit_scores,
 )
-from bnn.likelihoods.gaussian import gaussian_divergence, gaussian_nll, settled_scale, shown
+from bnn.likelihoods.noise import RealNoise, Residuals, gaussian_divergence, shown
 from bnn.likelihoods.predictions import RegressionPrediction, total_variance
 
 NODES = 32  # of the quadrature: softplus^2 is so smooth that it is exact to 1e-6 for raw values of sd 2
 
 
-class HeteroscedasticGaussian(Likelihood):
+class HeteroscedasticGaussian(RealNoise):
     """Real targets whose noise the network predicts: -log N(target; mean, sd^2), summed per datum.
 
     The output has 2 D values along dimension 1: D means, then D raw values of sd = c (min_sd + softplus(raw)). The
     factor c is 1 until it is settled: networks that fit what they have seen too well predict sds that are too small.
+    Settling it may also find tails that are heavier than a Gaussian's (`RealNoise`), of the same sds.
     Targets that are NaN are unknown: they add nothing, to the gradient neither.
 
     Args:
         min_sd: keeps a perfectly fitted target from an infinite likelihood.
         targets: with more than one, each has a factor of its own.
+        tails: whether settling may find heavier tails; False: the noise stays Gaussian.
 
     >>> HeteroscedasticGaussian()(torch.zeros(5, 2), torch.zeros(5, 1)).shape
     torch.Size([5])
     """
 
     name = "heteroscedastic"
-    task = "regression"
     outputs_per_target = 2
-    noise = ("_factor",)
+    noise = ("_factor", "_tails")
     _factor: Tensor
 
-    def __init__(self, min_sd: float = 1e-3, targets: int = 1) -> None:
-        super().__init__()
+    def __init__(self, min_sd: float = 1e-3, targets: int = 1, tails: bool = True) -> None:
+        super().__init__(tails)
         check_positive("min_sd", min_sd)
         check_size("targets", targets)
         self.min_sd = min_sd
@@ -65,29 +66,25 @@ class HeteroscedasticGaussian(Likelihood):
         """What all predicted sds are multiplied by, a scalar; of several targets (D,)."""
         return self._factor
 
-    def levels(self) -> dict[str, list[float]]:
-        """{"factor": [...]}."""
-        return {"factor": self._factor.reshape(-1).tolist()}
+    def _scale(self) -> Tensor:
+        return self._factor
 
-    def settle_(self, outputs: Tensor, target: Tensor) -> None:
-        """Sets every factor, in place; of one draw to the rms of (y - mean) / sd. See `Likelihood.settle_`."""
+    def _take_(self, scales: Tensor) -> None:
+        self._factor.copy_(scales.reshape(self._factor.shape))
+
+    def _residuals(self, outputs: Tensor, target: Tensor) -> list[Residuals]:
         mean, sd = self.split(outputs, dim=2)
         check_shape(target, mean.shape[1:])
-        sd = sd / along(self._factor, sd, 2)
-        apart = self._factor.ndim
-        parts = zip(
-            by_target(target.to(mean) - mean, apart), by_target(sd, apart), self._factor.reshape(-1), strict=True
-        )
-        found = [settled_scale(r, one, torch.ones_like(s), s) for r, s, one in parts]
-        self._factor.copy_(torch.stack([one.cpu() for one in found]).reshape(self._factor.shape))
-        self.settled = True
+        sd, apart = sd / along(self._factor, sd, 2), self._factor.ndim
+        pairs = zip(by_target(target.to(mean) - mean, apart), by_target(sd, apart), strict=True)
+        return [Residuals(r, torch.ones_like(s), s) for r, s in pairs]
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The negative log-likelihood (N,) for an output (N, 2 D, ...) and targets (N, D, ...)."""
         check_tensors(output, target)
         mean, sd = self.split(output, dim=1)
         check_shape(target, mean.shape)
-        return gaussian_nll(mean, sd, target)
+        return self.nll(mean, sd, target)
 
     def split(self, output: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation, each with D values along `dim`, from an output with 2 D."""
@@ -123,7 +120,7 @@ class HeteroscedasticGaussian(Likelihood):
         return RegressionPrediction(mean, aleatoric + epistemic, aleatoric, epistemic)
 
     def components(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and sds, both (K, N, D, ...)."""
+        """Means and sds, both (K, N, D, ...); the noise of a draw is Gaussian where df is inf."""
         return self.split(outputs, dim=2)
 
     def divergence(
@@ -150,7 +147,8 @@ class HeteroscedasticGaussian(Likelihood):
         return along(self._factor, raw, 1) * raw.sigmoid()
 
     def options(self) -> dict[str, Any]:
-        return {"min_sd": self.min_sd} | ({"targets": len(self._factor)} if self._factor.ndim else {})
+        several = {"targets": len(self._factor)} if self._factor.ndim else {}
+        return {"min_sd": self.min_sd, **several, **({} if self.tails else {"tails": False})}
 
     def extra_repr(self) -> str:
-        return f"min_sd={self.min_sd:g}, factor={shown(self._factor)}"
+        return f"min_sd={self.min_sd:g}, factor={shown(self._factor)}{self._shown_tails()}"

@@ -18,7 +18,7 @@ TASKS = ("classification", "multilabel", "regression")
 AUTO = "auto"  # of a recipe: validation data choose among CHOICE, where there is one
 CHOICE = {"regression": ("gaussian", "heteroscedastic")}  # the first is the usual one
 DEFAULTS = {"classification": "categorical", "regression": "gaussian"}  # by the task of a data set
-_OTHER_FILES = {"base", "predictions", "registry"}
+_OTHER_FILES = {"base", "noise", "predictions", "registry"}
 _REGISTERED: dict[str, Any] = {}  # classes by name
 
 
@@ -81,13 +81,15 @@ def get(likelihood: str | Callable[..., Any]) -> Callable[..., Any]:
     return likelihood
 
 
-def for_task(name: str | None, task: str, targets: int = 1) -> Any:
+def for_task(name: str | None, task: str, targets: int = 1, log: bool = False) -> Any:
     """The likelihood of this name, or for None and "auto" the usual one of the task.
 
     Args:
         targets: how many real ones there are, each of which gets a noise of its own.
+        log: whether they are logarithms of what is to be predicted.
     """
-    return class_of(DEFAULTS[task] if name in (None, AUTO) else str(name)).of(targets)
+    found = class_of(DEFAULTS[task] if name in (None, AUTO) else str(name)).of(targets)
+    return found.of_logs() if log else found
 
 
 def from_record(stored: Mapping[str, Any]) -> Any:

@@ -5,6 +5,8 @@ Everything here is in the target's own units, from the draws' means and sds of l
     E[y] = exp(m + s^2 / 2),    Var[y] = (exp(s^2) - 1) E[y]^2,    quantiles exp(m + s z),
 
 and of their mixture the mean over draws, the law of total variance, and the exponential of the mixture's quantiles.
+Where the noise of log y has heavier tails (`df`, as in `bnn.metrics.mixture`) a draw is a mixture of lognormals; its
+mean is then often that of the widest of them, and the median, the middle of intervals, says more.
 Wild sds of log y (200 is e^20000) have moments beyond all floats: means are at most LARGEST and sds at most as large,
 so that sums of squares stay finite. NLL, and intervals below that, are exact.
 """
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bnn.metrics.checks import Floats
-from bnn.metrics.mixture import components, mixture_interval, mixture_nll_rows
+from bnn.metrics.mixture import components, mixture_interval, mixture_nll_rows, with_tails
 from bnn.metrics.regression import normal_cdf, per_row, targets_of
 
 LARGEST = 1e100
@@ -47,7 +49,7 @@ def positive_targets(targets: ArrayLike) -> Floats:
     return y
 
 
-def lognormal_moments(means: ArrayLike, sds: ArrayLike) -> LognormalMoments:
+def lognormal_moments(means: ArrayLike, sds: ArrayLike, df: float = math.inf) -> LognormalMoments:
     """Mean, aleatoric and epistemic sd of the mixture, by the law of total variance over the draws.
 
         mean = 1/K sum_k E_k,   aleatoric^2 = 1/K sum_k (exp(s_k^2) - 1) E_k^2,   epistemic^2 = Var_k E_k
@@ -55,16 +57,27 @@ def lognormal_moments(means: ArrayLike, sds: ArrayLike) -> LognormalMoments:
     Args:
         means: (K, N, ...), of log y under K draws.
         sds: of log y, positive, of that shape, or one number for all.
+        df: degrees of freedom of the noise of log y; inf: Gaussian.
 
     >>> mean, aleatoric, epistemic = lognormal_moments([[0.0]], 1.0)
     >>> round(float(mean[0]), 4), round(float(aleatoric[0]), 4), float(epistemic[0])  # sqrt(e), sqrt((e - 1) e)
     (1.6487, 2.1612, 0.0)
     """
     m, s = components(means, sds)
+    draws = len(m)
+    m, s, weights = with_tails(m, s, df)
     logs = np.minimum(m + 0.5 * np.square(s), _LIMIT)
-    each = np.exp(logs)
     noise = np.minimum(2 * logs + _log_expm1(np.square(s)), 2 * _LIMIT)
-    return LognormalMoments(each.mean(axis=0), np.sqrt(np.exp(noise).mean(axis=0)), each.std(axis=0))
+
+    def of_draws(values: Floats) -> Floats:
+        """The means over the components of each draw, (K, N, ...)."""
+        return np.asarray((draws * weights * values).reshape(-1, draws, *values.shape[1:]).sum(axis=0))
+
+    each = of_draws(np.exp(logs))
+    within = of_draws(np.exp(noise)) + of_draws(
+        np.square(np.exp(logs) - np.tile(each, (len(m) // draws, *[1] * (m.ndim - 1))))
+    )
+    return LognormalMoments(each.mean(axis=0), np.sqrt(within.mean(axis=0)), each.std(axis=0))
 
 
 def _log_expm1(values: Floats) -> Floats:
@@ -72,28 +85,29 @@ def _log_expm1(values: Floats) -> Floats:
     return np.asarray(values + np.log(-np.expm1(-values)))
 
 
-def lognormal_nll_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> Floats:
+def lognormal_nll_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike, df: float = math.inf) -> Floats:
     """-log p(y) of every datum (N,): that of log y, and log y for the change of units."""
     y = positive_targets(targets)
     logs = np.log(y)
-    return np.asarray(mixture_nll_rows(means, sds, logs) + per_row(logs, total=True))
+    return np.asarray(mixture_nll_rows(means, sds, logs, df) + per_row(logs, total=True))
 
 
-def lognormal_crps_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> Floats:
+def lognormal_crps_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike, df: float = math.inf) -> Floats:
     """CRPS of every datum (N,): E|Y - y| - E|Y - Y'| / 2, both sums over components."""
     m, s = components(means, sds)
     y = positive_targets(targets)
+    m, s, weights = with_tails(m, s, df)
     mean = exponential(m + 0.5 * np.square(s))
     z = (np.log(y) - m) / s
-    to_target = (y * (2 * normal_cdf(z) - 1) - mean * (2 * normal_cdf(z - s) - 1)).mean(axis=0)
+    to_target = (weights * (y * (2 * normal_cdf(z) - 1) - mean * (2 * normal_cdf(z - s) - 1))).sum(axis=0)
     between = np.zeros_like(y)  # E|Y - Y'|: by symmetry twice the mean of E_k (2 P(Y_k > Y_l | weighted by Y_k) - 1)
-    for m_l, s_l in zip(m, s, strict=True):
+    for m_l, s_l, weight in zip(m, s, weights, strict=True):
         larger = normal_cdf((m - m_l + np.square(s)) / np.hypot(s, s_l))
-        between += 2 * (mean * (2 * larger - 1)).mean(axis=0) / len(m)
+        between += 2 * weight * (weights * mean * (2 * larger - 1)).sum(axis=0)
     return per_row(to_target - 0.5 * between)
 
 
-def lognormal_nll(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float:
+def lognormal_nll(means: ArrayLike, sds: ArrayLike, targets: ArrayLike, df: float = math.inf) -> float:
     """Negative log-likelihood in nats, mean_n -log (1/K) sum_k prod_d p(y_nd), a density of y, not of log y.
 
         p(y) = N(log y; m, s^2) / y
@@ -102,14 +116,15 @@ def lognormal_nll(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float
         means: (K, N, ...), of log y under K draws.
         sds: of log y, positive, of that shape, or one number for all.
         targets: (N, ...), above 0, in their own units.
+        df: degrees of freedom of the noise of log y; inf: Gaussian.
 
     >>> round(lognormal_nll([[0.0]], 1.0, [math.e]), 4)  # 1 / 2 + log(2 pi) / 2 + 1
     2.4189
     """
-    return float(np.nanmean(lognormal_nll_rows(means, sds, targets)))
+    return float(np.nanmean(lognormal_nll_rows(means, sds, targets, df)))
 
 
-def lognormal_crps(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> float:
+def lognormal_crps(means: ArrayLike, sds: ArrayLike, targets: ArrayLike, df: float = math.inf) -> float:
     """CRPS of the mixture in closed form, in the target's own units; arguments as for `lognormal_nll`.
 
         E|Y - y| = y (2 Phi(z) - 1) - E[Y] (2 Phi(z - s) - 1),   z = (log y - m) / s
@@ -118,15 +133,17 @@ def lognormal_crps(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> floa
     >>> round(lognormal_crps([[0.0]], 1.0, [1.0]), 4)  # E[Y] (1 - 2 Phi(-1)) - E[Y] (2 Phi(1 / sqrt(2)) - 1)
     0.2674
     """
-    return float(np.nanmean(lognormal_crps_rows(means, sds, targets)))
+    return float(np.nanmean(lognormal_crps_rows(means, sds, targets, df)))
 
 
-def lognormal_interval(means: ArrayLike, sds: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
+def lognormal_interval(
+    means: ArrayLike, sds: ArrayLike, level: float = 0.95, df: float = math.inf
+) -> tuple[Floats, Floats]:
     """Ends (N, ...) of the central interval of the mixture, never below 0: exp of those of log y.
 
     >>> low, high = lognormal_interval([[0.0]], 1.0, level=0.9)
     >>> round(float(low[0]), 4), round(float(high[0]), 4)
     (0.193, 5.1803)
     """
-    low, high = mixture_interval(means, sds, level)
+    low, high = mixture_interval(means, sds, level, df)
     return exponential(low), exponential(high)

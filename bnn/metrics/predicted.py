@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from numpy.typing import ArrayLike
 
 from bnn.metrics.checks import Floats
@@ -14,12 +16,12 @@ SCALES = ["linear", "log"]
 
 
 def predictive_interval(
-    mean: ArrayLike, sd: ArrayLike, draws: Draws | None, level: float, scale: str = "linear"
+    mean: ArrayLike, sd: ArrayLike, draws: Draws | None, level: float, scale: str = "linear", df: float = math.inf
 ) -> tuple[Floats, Floats]:
     """Ends (N, ...) of the central interval: of the mixture of the draws, or of N(mean, sd^2)."""
     if draws is None:
         return interval(mean, sd, level)
-    return (lognormal_interval if scale == "log" else mixture_interval)(*draws, level)
+    return (lognormal_interval if scale == "log" else mixture_interval)(*draws, level, df)
 
 
 @metric(
@@ -36,13 +38,14 @@ def predictive_losses(
     draws: Draws | None = None,
     losses: ArrayLike | None = None,
     scale: str = "linear",
+    df: float = math.inf,
 ) -> Floats:
     """-log p(y) of every datum (N,): as the likelihood says, of the mixture of the draws, or of N(mean, sd^2)."""
     if losses is not None:
         return with_rows("losses", losses)
     if draws is None:
         return nll_rows(mean, sd, targets)
-    return (lognormal_nll_rows if scale == "log" else mixture_nll_rows)(*draws, targets)
+    return (lognormal_nll_rows if scale == "log" else mixture_nll_rows)(*draws, targets, df)
 
 
 @metric(
@@ -54,12 +57,17 @@ def predictive_losses(
     brief=True,
 )
 def predictive_crps(
-    mean: ArrayLike, sd: ArrayLike, targets: ArrayLike, draws: Draws | None = None, scale: str = "linear"
+    mean: ArrayLike,
+    sd: ArrayLike,
+    targets: ArrayLike,
+    draws: Draws | None = None,
+    scale: str = "linear",
+    df: float = math.inf,
 ) -> Floats:
     """CRPS of every datum (N,): of the mixture of the draws, or of N(mean, sd^2)."""
     if draws is None:
         return crps_rows(mean, sd, targets)
-    return (lognormal_crps_rows if scale == "log" else mixture_crps_rows)(*draws, targets)
+    return (lognormal_crps_rows if scale == "log" else mixture_crps_rows)(*draws, targets, df)
 
 
 @metric(

@@ -26,13 +26,13 @@ from bnn.metrics.resampling import RESAMPLED, BinGaps, Statistic, mean_of, one_b
 
 GIVEN = {  # what a metric may ask for, by task
     "classification": ("probs", "labels", "bins", "temperature"),
-    "regression": ("mean", "sd", "targets", "draws", "scale", "losses", "low", "high", "level"),
+    "regression": ("mean", "sd", "targets", "draws", "scale", "df", "losses", "low", "high", "level"),
     "detection": ("scores_in", "scores_out"),
 }
 FORMATS = ("percent", "decimals", "figures")  # as 97.2 %, 0.123, and three significant digits
 LEVEL = 0.9  # of intervals, that a report shows
 UNEQUAL = "unequal"  # shown where classes are not equally frequent
-_OPTIONS = ("bins", "temperature", "level", "scale")  # no rows to resample
+_OPTIONS = ("bins", "temperature", "level", "scale", "df")  # no rows to resample
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

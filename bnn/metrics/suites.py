@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,7 @@ def regression_metrics(
     draws: tuple[ArrayLike, ArrayLike] | None = None,
     losses: ArrayLike | None = None,
     scale: str = "linear",
+    df: float = math.inf,
     levels: Sequence[float] = (0.5, 0.9, 0.95),
     brief: bool = False,
     resamples: int = 1000,
@@ -84,6 +86,7 @@ def regression_metrics(
             the Gaussian with its moments.
         losses: -log p of every datum (N,), where only the likelihood can tell: the NLL is then their mean.
         scale: "log" where `draws` are of the logarithm of positive targets; all else is in their own units.
+        df: degrees of freedom of the noise of `draws`, as `likelihood.df()` gives them; inf: Gaussian.
         levels: of the intervals that are measured.
         brief: the most important ones only: rmse, nll and crps.
         resamples, level, seed: as for `bootstrap`.
@@ -95,10 +98,10 @@ def regression_metrics(
     if scale == "log" and draws is None:
         raise ValueError("scale='log' needs draws: the means and sds (K, N, ...) of log targets")
     y, m, s = regression.targets_of(targets), regression.with_rows("mean", mean), numbers("sd", sd)
-    given = {"mean": m, "sd": s, "targets": y, "draws": draws, "losses": losses, "scale": scale}
+    given = {"mean": m, "sd": s, "targets": y, "draws": draws, "losses": losses, "scale": scale, "df": df}
     calls = _calls("regression", given, brief)
     for one in [] if brief else levels:
-        low, high = predictive_interval(m, s, draws, one, scale)
+        low, high = predictive_interval(m, s, draws, one, scale, df)
         within = given | {"low": low, "high": high, "level": one}
         calls += [(each.at(one), within) for each in metrics("regression") if each.of_intervals]
     return _run(calls, [len(y)], resamples, level, seed)

@@ -38,7 +38,7 @@ def weighted(likelihood: Any, asked: Any, source: Batches, data: Any, classes: i
 def for_data(name: str | None, data: Data, asked: Any = None) -> Any:
     """The likelihood of this name, or the usual one, for a data set; with class weights where they are asked for."""
     targets = data.out_features if data.task == "regression" else 1
-    likelihood = likelihoods.for_task(name, data.task, targets)
+    likelihood = likelihoods.for_task(name, data.task, targets, log=data.target is not None and data.target.log)
     return likelihood if asked is None else of_labels(likelihood, asked, data.train.y, data.classes, None)
 
 

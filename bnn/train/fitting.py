@@ -220,13 +220,15 @@ def _likelihood(likelihood: Any, data: Any, source: Batches) -> Any:
     """The one asked for, by its name with a noise for each target, or the one the targets suggest."""
     y = source.part.y if isinstance(source, InMemory) else None
     targets = y.shape[1] if y is not None and y.is_floating_point() and y.ndim == 2 else 1
+    log = isinstance(data, Data) and data.target is not None and data.target.log
     if isinstance(likelihood, str):
-        found = class_of(likelihood)
-        return found.of(targets if found.task == "regression" else 1)
+        kind = class_of(likelihood)
+        found = kind.of(targets if kind.task == "regression" else 1)
+        return found.of_logs() if log else found
     if likelihood is not None:
         return likelihood
     if isinstance(data, Data):
-        return likelihoods.for_task(None, data.task, targets)
+        return likelihoods.for_task(None, data.task, targets, log)
     if isinstance(source, InMemory):
         if y is None:
             raise ValueError(

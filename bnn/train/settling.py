@@ -47,16 +47,18 @@ class NoiseStage:
     def start_(self, network: nn.Module, batches: Iterator[tuple[Any, Any]]) -> None:
         """Puts a noise that is learned where the network at hand leaves it, in place: at the rms of its residuals.
 
-        A noise that a training has settled stays: the next training goes on from there. The weights are at their means.
+        A noise that a training has settled stays, but for its tails: the next training goes on from there. The weights
+        are at their means.
 
         Args:
             batches: inputs and targets of training, of which the first are enough.
         """
         found = likelihoods.about(self.likelihood)
+        found.without_tails_()
         if self.data is not None and found.starts and found.settles and not found.settled:
             outputs, targets = gathered_draws(network, batches, found, 0, 0, FIRST)
             if targets is not None:
-                found.settle_(outputs, targets)
+                found.start_(outputs, targets)
                 found.settled = False
 
     def run_(self, network: nn.Module, seed: int) -> dict[str, Any] | None:
