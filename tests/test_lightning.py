@@ -244,7 +244,7 @@ def test_noise_is_settled_when_fitting_ends(validated: bool) -> None:
     x = torch.randn(60, 4)
     data, held_out = TensorDataset(x, 3 * x[:, :1]), TensorDataset(x, 3 * x[:, :1] + torch.randn(60, 1))
     net = nn.Linear(4, 1)
-    module = BayesianModule(net, 60, "gaussian", lr=1e-3)
+    module = BayesianModule(net, 60, bnn.likelihoods.Gaussian(tails=False), lr=1e-3)
     loaders = [DataLoader(one, batch_size=20) for one in ([data, held_out] if validated else [data])]
     trainer(1).fit(module, *loaders)
     y = (held_out if validated else data).tensors[1]

@@ -21,9 +21,8 @@ GRID, STEPS = 48, 60  # scales that are tried before the search, as a mixture ma
 NEAR = 8.0  # the factor by which a scale that is known for other tails may be off
 TOLERANCE = 1e-10  # of log c
 SMALLEST = 1e-6  # of what the residuals could have been: no noise at all would be an infinite likelihood
-# Of the bins, the widest noise last: six that leave 40 % each are as good as a hundred (docs/decisions.md).
-SHARE, BINS = 0.4, 6
-PROBABILITIES = (*((1 - SHARE) * SHARE**j for j in range(BINS - 1)), SHARE ** (BINS - 1))
+# Of the bins, the widest noise last: even in the middle, small where it reaches far (docs/decisions.md has how near).
+PROBABILITIES = (0.35, 0.3, 0.2, 0.1, 0.04, 0.01)
 
 Bins = tuple[tuple[float, ...], tuple[float, ...]]
 

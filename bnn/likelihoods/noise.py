@@ -17,7 +17,7 @@ from bnn.likelihoods.predictions import RegressionPrediction
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 DEGREES = (math.inf, 60.0, 30.0, 15.0, 10.0, 7.0, 5.0, 4.0, 3.5, 3.0, 2.5, 2.2)  # that are tried, in this order
-GAUSSIAN = 60.0  # degrees of freedom above which noise is as good as Gaussian
+GAUSSIAN = 30.0  # degrees of freedom above which noise counts as Gaussian: 50 % intervals are a point apart at most
 DIGITS = 4  # of df: what is kept is 1 / df, in float32
 
 
@@ -39,9 +39,9 @@ class RealNoise(Likelihood):
     """Real targets with noise of a settled scale and of tails that are settled with it.
 
     The noise has `df` degrees of freedom: inf is a Gaussian, less a finite mixture of Gaussians that stands for
-    Student's t (`bnn.functional.noise.tails`), of the same standard deviation. Of several targets, which bin of the mixture a
-    datum's noise comes from holds for all of them: a datum that is far off in one may be in another. Everything that
-    asks for moments or curvature alone, as a teacher's divergence and Laplace do, takes the Gaussian of this sd.
+    Student's t (`bnn.functional.noise.tails`), of the same standard deviation. Of several targets, which of these
+    Gaussians the noise of a datum comes from holds for all: a datum that is far off in one may be in another. What asks
+    for moments or curvature alone, as a teacher's divergence and Laplace do, takes the Gaussian of this sd.
 
     Args:
         tails: whether settling may find tails that are heavier than a Gaussian's; False: df stays inf.
@@ -67,8 +67,10 @@ class RealNoise(Likelihood):
         return {self.noise[0].removeprefix("_"): self._scale().detach().reshape(-1).tolist(), **heavier}
 
     def settle_(self, outputs: Tensor, target: Tensor) -> None:
-        """Sets the df, as `mean_degrees` of all `DEGREES` with their likeliest scales, and the scales that are likeliest
-        under it, in place: of one draw and Gaussian noise the rms of its residuals. See `Likelihood.settle_`.
+        """Sets the df, in place, and the scales that are likeliest under it. See `Likelihood.settle_`.
+
+        The df is that of `mean_degrees`, of all `DEGREES` with their likeliest scales. Of one draw and Gaussian noise a
+        scale is the rms of its residuals.
         """
         if not self.settles:
             return
@@ -108,13 +110,8 @@ class RealNoise(Likelihood):
         each = [math.log(p) - gaussian_nll(mean, sd * c, target) for p, c in zip(probabilities, scales, strict=True)]
         return -torch.stack(each).logsumexp(0)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if not self._tails:  # Gaussian noise is stored as before there were tails
-            del destination[f"{prefix}_tails"]
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        state_dict.setdefault(f"{prefix}_tails", torch.zeros(()))
+        state_dict.setdefault(f"{prefix}_tails", torch.zeros(()))  # Gaussian where it is older than tails
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _shown_tails(self) -> str:

@@ -49,10 +49,11 @@ def _checked(means: ArrayLike, sds: ArrayLike, targets: ArrayLike) -> tuple[Floa
 
 def with_tails(m: Floats, s: Floats, df: float) -> tuple[Floats, Floats, Floats]:
     """Means and sds (J K, N, ...) of all components, from those of K draws, and their weights (J K, 1, ...)."""
-    probabilities, scales = (np.asarray(part).reshape(-1, *[1] * m.ndim) for part in tails(df))
-    means = np.broadcast_to(m, (len(scales), *m.shape)).reshape(-1, *m.shape[1:])
-    weights = np.broadcast_to(probabilities[:, 0] / len(m), (len(scales), len(m), *[1] * (m.ndim - 1)))
-    return means, (scales * s).reshape(means.shape), weights.reshape(-1, *[1] * (m.ndim - 1))
+    probabilities, scales = map(np.asarray, tails(df))
+    ones = [1] * (m.ndim - 1)
+    sds = (scales.reshape(-1, 1, *ones) * s).reshape(-1, *s.shape[1:])
+    weights = np.repeat(probabilities / len(m), len(m)).reshape(-1, *ones)
+    return np.tile(m, (len(scales), *ones)), sds, weights
 
 
 def mixture_nll_rows(means: ArrayLike, sds: ArrayLike, targets: ArrayLike, df: float = math.inf) -> Floats:

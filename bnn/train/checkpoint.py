@@ -29,6 +29,7 @@ from bnn.train.schedule import Schedule
 
 FORMAT = "bayesianize-checkpoint"
 FORMAT_VERSION = 1
+TAILS = "elbo.likelihood._tails"  # of the noise of real targets; Gaussian in checkpoints that lack it
 
 
 def write_checkpoint(state: dict[str, Any], path: str) -> None:
@@ -229,7 +230,10 @@ def check_same(path: str, state: dict[str, Any], elbo: ELBO, own: dict[str, Any]
 
 
 def _network_differs(tensors: dict[str, Tensor], record: dict[str, Any], elbo: ELBO, own: dict[str, Any]) -> list[str]:
-    mismatch = state_mismatch({f"elbo.{name}": value for name, value in elbo.state_dict().items()}, tensors)
+    expected = {f"elbo.{name}": value for name, value in elbo.state_dict().items()}
+    if TAILS not in tensors:
+        expected.pop(TAILS, None)
+    mismatch = state_mismatch(expected, tensors)
     then, now = (Conversion.from_json(one["conversion"]) for one in (record, own))
     if not mismatch and then != now:
         mismatch = ["its layers were converted with other options"]

@@ -125,7 +125,7 @@ def test_what_was_learned_reads_back_to_the_bit() -> None:
     assert torch.equal(read._sd, one._sd)
     stored = likelihoods.record(one)
     for learned in ({"_other": 1.0}, {"_sd": [1.0, 2.0]}, {"_sd": 1.0, "_other": 1.0}):
-        with pytest.raises(ValueError, match=r"the likelihood 'gaussian' learns \['_sd'\], got"):
+        with pytest.raises(ValueError, match=r"the likelihood 'gaussian' learns \['_sd', '_tails'\], got"):
             likelihoods.from_record(stored | {"learned": learned})
 
 

@@ -23,10 +23,11 @@ def outputs_and_targets(likelihood: Any, draws: int = 5, n: int = 60) -> tuple[T
     return (means if likelihood.outputs_per_target == 1 else torch.cat([means, raw], 2)), y
 
 
-LIKELIHOODS = [Gaussian(targets=2), HeteroscedasticGaussian(targets=2), Gaussian(), HeteroscedasticGaussian()]
+KINDS = (Gaussian, HeteroscedasticGaussian)
+LIKELIHOODS = [kind(targets=targets, tails=tails) for targets in (2, 1) for kind in KINDS for tails in (True, False)]
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+@pytest.mark.parametrize("likelihood", [one for one in LIKELIHOODS if not one.tails], ids=str)
 def test_no_other_noise_makes_the_prediction_likelier(likelihood: Any) -> None:
     outputs, y = outputs_and_targets(likelihood)
     likelihood.settle_(outputs, y)
@@ -50,18 +51,18 @@ def test_no_other_noise_makes_the_prediction_likelier(likelihood: Any) -> None:
 
 
 def test_of_one_draw_the_sd_is_the_rms_of_the_residuals() -> None:
-    noise = Gaussian(targets=2)
+    noise = Gaussian(targets=2, tails=False)
     outputs, y = outputs_and_targets(noise, draws=1)
     noise.settle_(outputs, y)
     torch.testing.assert_close(noise.sd(), (y - outputs[0]).square().mean(0).sqrt())
 
 
 def test_each_target_has_the_noise_it_would_have_alone() -> None:
-    both = HeteroscedasticGaussian(targets=2)
+    both = HeteroscedasticGaussian(targets=2, tails=False)
     outputs, y = outputs_and_targets(both)
     both.settle_(outputs, y)
     for d in range(2):
-        alone = HeteroscedasticGaussian()
+        alone = HeteroscedasticGaussian(tails=False)
         alone.settle_(outputs[:, :, [d, d + 2]], y[:, d : d + 1])
         torch.testing.assert_close(both.factor()[d], alone.factor())
 
@@ -110,9 +111,10 @@ def test_settled_noise_is_stored_and_read_back(likelihood: Any) -> None:
     outputs, y = outputs_and_targets(likelihood)
     likelihood.settle_(outputs, y)
     again = from_record(record(likelihood))
-    (name,) = again.levels()
+    name = likelihood.noise[0].removeprefix("_")
     assert again.levels()[name] == pytest.approx(likelihood.levels()[name])
     assert all(one != 1.0 for one in again.levels()[name])
+    assert (again.df(), again.tails) == (likelihood.df(), likelihood.tails)
     torch.testing.assert_close(again(outputs[0], y), likelihood(outputs[0], y))
 
 
@@ -140,6 +142,7 @@ def test_the_factor_scales_sds_and_their_slope() -> None:
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 def test_unknown_targets_add_nothing(likelihood: Any) -> None:
     outputs, y = outputs_and_targets(likelihood)
+    likelihood.without_tails_()
     hidden = y.clone()
     hidden[::3, 0] = NAN
     hidden[5] = NAN
@@ -156,7 +159,7 @@ def test_unknown_targets_add_nothing(likelihood: Any) -> None:
 
 
 def test_noise_is_settled_on_what_is_known() -> None:
-    noise, alone = Gaussian(targets=2), Gaussian()
+    noise, alone = Gaussian(targets=2, tails=False), Gaussian(tails=False)
     outputs, y = outputs_and_targets(noise)
     y[::2, 0] = NAN
     y[:, 1] = NAN

@@ -42,7 +42,7 @@ def rms(net: nn.Module, x: Tensor, y: Tensor) -> float:
 def test_noise_of_a_plain_network_is_the_rms_of_its_residuals(held_out: int, settled_on: str) -> None:
     net, data = plain_net(norm=False, out=1), reals(60)
     validation = reals(held_out, seed=2) if held_out else None
-    history = run(net, data, validation=validation, likelihood="gaussian")
+    history = run(net, data, validation=validation, likelihood=Gaussian(tails=False))
     expected = rms(net, *(reals(held_out, seed=2) if settled_on == "validation" else data))
     assert history.likelihood.sd().item() == pytest.approx(expected, rel=1e-5)
     assert (history.noise["data"], history.noise["sd"]) == (settled_on, [pytest.approx(expected, rel=1e-5)])
@@ -66,7 +66,7 @@ def test_validation_scores_are_those_of_the_settled_noise() -> None:
 def test_the_factor_of_noise_that_varies_is_settled_and_stored(tmp_path: Path) -> None:
     data = Data("made", "regression", Part(*reals(40)), validation=Part(*reals(200, seed=2)))
     net = plain_net(norm=False, out=2)
-    history = run(net, data, likelihood="heteroscedastic", epochs=60, lr=0.03, out=tmp_path)
+    history = run(net, data, likelihood=HeteroscedasticGaussian(tails=False), epochs=60, lr=0.03, out=tmp_path)
     (factor,) = history.noise["factor"]
     x, y = reals(200, seed=2)
     one = HeteroscedasticGaussian()

@@ -73,6 +73,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["likelihoods"] is not None:
         text.append(f"noise       {_chosen(found['likelihood'], found['likelihoods'])}")
+    if found["settled"] is not None and found["settled"]["df"] is not None:
+        df = found["settled"]["df"]
+        text.append(f"tails       heavier than Gaussian noise has: as Student's t with {df:.3g} degrees of freedom")
     if found["plain"] is not None and found["plain"]["worse"]:
         text.append(f"worse       {_worse(found['plain'])}")
     if found["kl_weight"] is not None:
@@ -109,7 +112,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 def _noise(run: Run, data: Data) -> dict[str, Any]:
     """Which likelihood, how it was chosen, what its noise is, and whether the plain network was better.
 
-    NLLs are per input, in the target's own units.
+    NLLs are per input, in the target's own units. `df` of what was settled is None where the noise is Gaussian.
     """
     assert run.history is not None
     scale = data.target
@@ -117,6 +120,8 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
     nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
     plain = run.plain and {"plain": run.plain.plain + shift, "run": run.plain.run + shift, "worse": run.plain.worse}
     noise = run.history.noise and {name: run.history.noise[name] for name in ("data", "inputs")}
+    df = about(run.likelihood).df()
+    noise = noise and noise | {"df": None if math.isinf(df) else df}
     return {"likelihood": about(run.likelihood).name, "likelihoods": nlls, "settled": noise, "plain": plain}
 
 
