@@ -85,8 +85,9 @@ class RealNoise(Likelihood):
         self.settled = True
 
     def start_(self, outputs: Tensor, target: Tensor) -> None:
-        """The likeliest scales of Gaussian noise."""
-        self._fitted_(self._residuals(outputs, target), math.inf)
+        """Sets the likeliest scales of Gaussian noise, in place; noise that is held stays."""
+        if self.settles:
+            self._fitted_(self._residuals(outputs, target), math.inf)
 
     def without_tails_(self) -> None:
         """Gaussian noise of the sd at hand."""
@@ -104,11 +105,13 @@ class RealNoise(Likelihood):
 
     def nll(self, mean: Tensor, sd: Tensor, target: Tensor) -> Tensor:
         """-log sum_j p_j prod_d N(y_d; mean_d, (sd_d c_j)^2) of every datum (N,)."""
-        probabilities, scales = tails(self.df())
-        if len(scales) == 1:
+        df = self.df()
+        if math.isinf(df):
             return gaussian_nll(mean, sd, target)
-        each = [math.log(p) - gaussian_nll(mean, sd * c, target) for p, c in zip(probabilities, scales, strict=True)]
-        return -torch.stack(each).logsumexp(0)
+        p, c = (mean.new_tensor(part).reshape(-1, *[1] * mean.ndim) for part in tails(df))
+        shape = (len(c), *mean.shape)
+        each = gaussian_nll(*(one.expand(shape).flatten(0, 1) for one in (mean, sd * c, target)))  # (J N,)
+        return -(p.log().reshape(-1, 1) - each.reshape(len(c), -1)).logsumexp(0)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         state_dict.setdefault(f"{prefix}_tails", torch.zeros(()))  # Gaussian where it is older than tails

@@ -65,8 +65,8 @@ class Scores:
 
     Args:
         likelihood: that of training.
-        settles: score with the noise settled on these very data, as it will be in the end: a network whose noise is
-            behind, or that was fitted too well, is no worse for it. The likelihood itself stays as it is.
+        settles: score with the noise settled on these very data, as in the end but for its tails: a network whose noise
+            is behind, or that was fitted too well, is no worse for it. The likelihood itself stays as it is.
     """
 
     def __init__(self, likelihood: Any, settles: bool = False) -> None:
@@ -89,7 +89,7 @@ class Scores:
         waiting, self._waiting = self._waiting or [], None
         if waiting:
             outputs, targets = zip(*waiting, strict=True)
-            self.likelihood.settle_(torch.cat(outputs, 1), torch.cat(targets))
+            self.likelihood.start_(torch.cat(outputs, 1), torch.cat(targets))
         for pair in waiting:
             self._count(*pair)
 

@@ -213,7 +213,7 @@ def test_training_begins_with_gaussian_noise_and_ends_with_tails(tmp_path: Any) 
     (df,) = history.noise["df"]
     assert 2 < df < 5
     assert history.likelihood.df() == df
-    assert history.last["validation_nll"] == pytest.approx(history.noise["nll"], rel=1e-4)
+    assert history.last["validation_nll"] > history.noise["nll"]  # epochs are judged by Gaussian noise
     again = bnn.fit(torch.nn.Linear(2, 1), data, validation=held_out, epochs=2, out=tmp_path, progress=False)
     assert (again.noise, again.likelihood.df()) == (history.noise, df)
 

@@ -59,7 +59,7 @@ def test_a_network_that_fits_its_data_too_well_is_found_out() -> None:
 
 def test_validation_scores_are_those_of_the_settled_noise() -> None:
     net = plain_net(norm=False, out=1)
-    history = run(net, reals(60), validation=reals(100, seed=2), likelihood="gaussian")
+    history = run(net, reals(60), validation=reals(100, seed=2), likelihood=Gaussian(tails=False))
     assert history.last["validation_nll"] == pytest.approx(history.noise["nll"], rel=1e-5)
 
 
