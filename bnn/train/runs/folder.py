@@ -29,7 +29,8 @@ PROMISE = "promise.json"
 CHECKPOINT, BEST, METRICS = "checkpoint.safetensors", "best.safetensors", "metrics.jsonl"
 TENSORBOARD, LOCK = "tensorboard", ".lock"
 CHECKPOINTS = "checkpoint.*safetensors"  # the one before the last is kept, too
-PRETRAIN, TRAIN, KL, MEMBER, PRUNE = "pretrain", "train", "kl_", "member", "prune"  # stages: kl_0.1, member0, ...
+PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # stages: kl_0.1, member0, ...
+RETRY, PRUNE = "retry", "prune"  # later ones
 
 ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
 LATER = (
@@ -39,6 +40,9 @@ LATER = (
     "global_inducing",
     "teacher",
     "prune",
+    "spread",
+    "activations",
+    "retry",
 )  # what pretraining does not depend on
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
