@@ -32,7 +32,7 @@ from bnn.train.converted_stage import CLOSE, GENTLER
 from bnn.train.monitor import LEAST
 from bnn.train.plain_stage import LEAST as MANY
 from bnn.train.settling import Comparison, held_out_losses
-from bnn.train.spread import CAPS, factor_within
+from bnn.train.spread import CAPS, factor_within, rate_factor
 
 _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")
@@ -237,6 +237,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         name, plain, history = min(found, key=lambda one: one[2].noise["nll"] if one[2].noise else 0.0)
         schedule = defaults.schedule(len(data.train), method, trained=True, **common) | self._own(method)
         noise, limit = history.likelihood, defaults.SPREAD if real else None
+        schedule["lr"] *= rate_factor(plain, data, noise)
         first = self._attempt(plain, data, noise, seed, schedule, limit)
         compared = self._compared(plain, noise, data, first) if real else None
         if compared is None or not compared.worse:

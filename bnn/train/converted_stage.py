@@ -27,7 +27,7 @@ from bnn.train.recipe import Recipe
 from bnn.train.retry import Retry
 from bnn.train.runs.folder import KL, RETRY, TRAIN, RunFolder
 from bnn.train.settling import Comparison, held_out_losses
-from bnn.train.spread import within_noise
+from bnn.train.spread import rate_factor, within_noise
 
 REFRESH, SPREAD = 12, 18  # what a derived seed is for
 # A second training: posterior noise relative to that of real targets, and the rate relative to that of the first one.
@@ -81,6 +81,8 @@ def converted_stage(
         settings: further arguments of `bnn.fit`.
     """
     again = copy.deepcopy((net, likelihood)) if recipe.retry and before is not None else None
+    if recipe.spread is not None:
+        recipe = recipe.but(schedule={"lr": recipe.schedule.lr * rate_factor(net, data, likelihood)})
     _convert(recipe, net, data, likelihood)
     history, candidates = _choose(recipe, net, data, folder, {"likelihood": likelihood, **settings})
     found = Converted(net, history, candidates)

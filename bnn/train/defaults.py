@@ -19,7 +19,6 @@ PATIENCE = 5  # plain networks overfit: they keep their best epoch, and stop aft
 # Real targets take ten times as many steps (docs/decisions.md), as long as validation data say when it is enough.
 REAL_STEPS, REAL_AFTER = (4_000, 6_000), (1_500, 2_400)  # of plain training at most, and of what comes after it
 REAL_LR = (5e-3, 3e-3)
-REAL_RATE = 0.3  # of what comes after, relative to the method's: its steps are noise, too, and targets may have little
 REAL_PATIENCE = 3  # of what comes after: a third
 SPREAD = 0.5  # posterior noise at the start, relative to that of real targets
 
@@ -52,8 +51,7 @@ def schedule(
     epochs = _epochs(inputs, steps, size)
     if trained and not longer:
         epochs = -(-epochs // AFTER)
-    lr = method.rate(inputs, trained) * (REAL_RATE if trained and longer else 1.0)
-    chosen = {"epochs": epochs, "batch_size": size, "lr": lr, "cosine": True}
+    chosen = {"epochs": epochs, "batch_size": size, "lr": method.rate(inputs, trained), "cosine": True}
     chosen |= {"patience": max(PATIENCE, epochs // REAL_PATIENCE)} if longer else {}
     return chosen | {"samples": method.members, "kl_weight": method.kl_weight}
 

@@ -23,7 +23,28 @@ from bnn.train.settling import BATCH, gathered_draws
 
 CAPS = ("max_lamda", "init_lamda", "max_sd_u")  # options that are standard deviations
 DRAWS, INPUTS = 10, 1_000
+PLENTY, SLOWEST = 0.1, 0.1  # noise relative to the sd of targets; the least factor of the rate
 TRIALS, CLOSE_ENOUGH, NEARLY_0 = 6, 1.1, 1e-6
+
+
+def rate_factor(network: nn.Module, data: Data, likelihood: Any) -> float:
+    """What the rate of a converted network is multiplied by: min(1, noise / `PLENTY`), and at least `SLOWEST`.
+
+    Steps of an optimiser are noise of their own, in proportion to the rate, which should stay below that of the data.
+    The noise is that of the plain network, relative to the sd of its targets: the median over training inputs, of the
+    target that has least of it. Of anything but real targets with noise the factor is 1.
+    """
+    found = likelihoods.about(likelihood)
+    if not found.settles:
+        return 1.0
+    outputs, targets = gathered_draws(network, batches_in_order(data.train, BATCH), found, 0, 0, INPUTS)
+    parts = None if targets is None else found.components(outputs)
+    if parts is None or targets is None:
+        return 1.0
+    known = [column[~column.isnan()] for column in targets.flatten(1).T]
+    sds = torch.stack([column.std() for column in known])
+    noise = parts[1][0].detach().flatten(1) / sds  # (N, D); torch's median of an expanded tensor itself is anything
+    return min(1.0, max(SLOWEST, float(noise.median(0).values.min()) / PLENTY))
 
 
 def within_noise(

@@ -23,7 +23,7 @@ from bnn.train.retry import Retry
 from bnn.train.runs.folder import RunFolder
 from bnn.train.runs.run import Run
 from bnn.train.settling import held_out_losses
-from bnn.train.spread import CLOSE_ENOUGH, spread, within_noise
+from bnn.train.spread import CLOSE_ENOUGH, rate_factor, spread, within_noise
 
 WIDE = {"inference": "inducing", "inducing_rows": 4, "inducing_cols": 4, "max_lamda": 0.5, "init_lamda": 0.5}
 WIDE |= {"max_sd_u": 0.1}
@@ -149,6 +149,27 @@ def test_a_posterior_begins_within_the_noise_even_where_the_caps_do_not_count_ye
     bayesianize_(net, **method, activations=made.train)
     assert spread(net, made, noise, 1) <= 2 * CLOSE_ENOUGH * limit  # of ten draws, as the sd that is aimed at
     assert method["max_lamda"] / WIDE["max_lamda"] == pytest.approx(method["max_sd_u"] / WIDE["max_sd_u"])
+
+
+@pytest.mark.parametrize(("sd", "factor"), [(0.5, 1.0), (0.05, 0.5), (1e-4, 0.1)])
+def test_the_rate_falls_with_the_noise_of_the_data(sd: float, factor: float) -> None:
+    made = Data("made", "regression", Part(torch.randn(500, 3), 4 * torch.randn(500, 1)))  # targets of sd 4
+    found = rate_factor(nn.Linear(3, 1), made, Gaussian(sd=4 * sd))
+    assert found == pytest.approx(factor, rel=0.15)  # of 500 targets: the sd is known to 3 %
+    two = Data("made", "regression", Part(made.train.x, torch.cat([made.train.y, 100 * made.train.y], 1)))
+    both = rate_factor(nn.Linear(3, 2), two, Gaussian(sd=4 * sd, targets=2))
+    assert both == pytest.approx(max(0.1, factor / 100), rel=0.15)  # of the target with the least
+    assert rate_factor(nn.Linear(3, 1), made, Categorical()) == 1
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_the_rate_is_lowered_where_the_spread_is(limit: float | None) -> None:
+    found = carried_out(spread=limit, retry=False)
+    assert found.history is not None
+    lr = found.history.epochs[0]["lr"]
+    assert lr == 1e-3 if limit is None else 1e-4 <= lr < 1e-3
+    assert found.recipe is not None
+    assert found.recipe.schedule.lr == 1e-3
 
 
 def test_what_cannot_be_narrowed_is_left() -> None:

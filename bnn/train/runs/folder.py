@@ -44,6 +44,7 @@ LATER = (
     "activations",
     "retry",
 )  # what pretraining does not depend on
+OLDER = {"activations": False, "retry": False}  # what recipes meant that were stored without these fields
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
@@ -226,6 +227,7 @@ def is_finished(folder: RunFolder, recipe: Recipe) -> bool:
     stored = _read(folder, RUN)
     if stored is None or not isinstance(stored.get("recipe"), dict):
         return False
+    stored["recipe"] = OLDER | stored["recipe"]
     now = _as_stored(recipe)
     if recipe.kl_weights:  # the one that was chosen is in its place
         now["schedule"]["kl_weight"] = stored["recipe"]["schedule"]["kl_weight"]
@@ -239,7 +241,7 @@ def differing(folder: RunFolder, recipe: Recipe) -> list[str]:
     before = _read(folder, RECIPE)
     if before is None or not folder.saved(""):  # it ended before its first checkpoint: nothing is lost
         return []
-    now = _as_stored(recipe)
+    before, now = OLDER | before, _as_stored(recipe)
     found = differences(before, now)
     if not folder.saved(TRAIN, KL):  # pretraining alone: what comes after it may still change
         return [one for one in found if not one.startswith(LATER)]
