@@ -67,7 +67,7 @@ class Recipe:
         class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
         spread: the largest sd of the mean over draws at the start, relative to the noise of real targets that the plain
             network has: where it would be larger, max_lamda, init_lamda and max_sd_u, as far as `method` writes them
-            out, are lowered; and the rate after the conversion is multiplied by noise / 0.1, from 0.1 to 1, for noise
+            out, are lowered; and the rate after the conversion is multiplied by noise / 0.1, from 0.3 to 1, for noise
             relative to the sd of the targets. None: they stay as they are.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as

@@ -23,7 +23,7 @@ from bnn.train.settling import BATCH, gathered_draws
 
 CAPS = ("max_lamda", "init_lamda", "max_sd_u")  # options that are standard deviations
 DRAWS, INPUTS = 10, 1_000
-PLENTY, SLOWEST = 0.1, 0.1  # noise relative to the sd of targets; the least factor of the rate
+PLENTY, SLOWEST = 0.1, 0.3  # noise relative to the sd of targets; the least factor of the rate
 TRIALS, CLOSE_ENOUGH, NEARLY_0 = 6, 1.1, 1e-6
 
 
