@@ -24,6 +24,8 @@ from torch import nn
 import bnn
 from bnn import BayesianClassifier, BayesianRegressor
 from bnn._conversion.methods import METHODS, get
+from bnn.train import defaults
+from bnn.train.converted_stage import CLOSE
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 40, "lr": 0.05, "batch_size": 300}
 FAST_CHECKS = {
@@ -377,3 +379,27 @@ def test_weights_of_numbered_classes_survive_a_file(tmp_path: Any) -> None:
 def test_wrong_class_weights(weight: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         BayesianClassifier(**QUICK, class_weight=weight).fit(*rare(60))
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_posterior_that_loses_what_the_plain_network_had_is_trained_again(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a target without noise, drowned by a posterior that begins far wider: the second one begins within it."""
+    x = np.random.default_rng(0).uniform(-1, 1, size=(600, 2))
+    plain = {"epochs": 60, "batch_size": 50, "lr": 0.02, "cosine": True}
+    monkeypatch.setattr(defaults, "plain_schedule", lambda *_, **__: plain)
+    monkeypatch.setattr(defaults, "schedule", lambda *_, **__: {"epochs": 1, "batch_size": 50, "lr": 1e-9})
+    monkeypatch.setattr(defaults, "SPREAD", 1e3 if wide else 0.1)
+    starts: list[float | None] = []
+    attempt = BayesianRegressor._attempt
+
+    def counted(self: Any, *given: Any) -> Any:
+        starts.append(given[-1])
+        return attempt(self, *given)
+
+    monkeypatch.setattr(BayesianRegressor, "_attempt", counted)
+    model = BayesianRegressor(hidden=(16,), noise="constant", random_state=0).fit(x, x[:, 0] + x[:, 1] / 2)
+    p = model.predict_dist(x)
+    assert starts == ([1e3, CLOSE] if wide else [0.1])
+    assert 0 < np.median(p.epistemic) < 0.5 * np.median(p.aleatoric)

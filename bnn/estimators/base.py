@@ -28,9 +28,11 @@ from bnn.nn.base import BayesianLayer
 from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import History, defaults
 from bnn.train import fit as train
+from bnn.train.converted_stage import CLOSE, GENTLER
 from bnn.train.monitor import LEAST
 from bnn.train.plain_stage import LEAST as MANY
-from bnn.train.spread import CAPS, spread
+from bnn.train.settling import Comparison, held_out_losses
+from bnn.train.spread import CAPS, factor_within, rate_factor
 
 _sklearn = need("sklearn.base", "sklearn")
 _utils = need("sklearn.utils", "sklearn")
@@ -233,18 +235,50 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             history = self._fitted(data, likelihood, seed, defaults.plain_schedule(len(data.train), **common))
             found.append((name, self.network_, history))
         name, plain, history = min(found, key=lambda one: one[2].noise["nll"] if one[2].noise else 0.0)
+        schedule = defaults.schedule(len(data.train), method, trained=True, **common) | self._own(method)
+        noise, limit = history.likelihood, defaults.SPREAD if real else None
+        schedule["lr"] *= rate_factor(plain, data, noise)
+        first = self._attempt(plain, data, noise, seed, schedule, limit)
+        compared = self._compared(plain, noise, data, first) if real else None
+        if compared is None or not compared.worse:
+            return name, first
+        kept = self.network_  # a second training, as `converted_stage` has it for recipes
+        second = self._attempt(plain, data, noise, seed, schedule | {"lr": GENTLER * schedule["lr"]}, CLOSE)
+        again = self._compared(plain, noise, data, second)
+        if again is not None and again.run < compared.run:
+            return name, second
+        self.network_ = kept
+        return name, first
+
+    def _attempt(
+        self, plain: nn.Module, data: Data, noise: Likelihood, seed: int, schedule: dict[str, Any], limit: float | None
+    ) -> History:
+        """Converts a copy of the plain network and trains it, as `network_`."""
+        self.network_ = self._converted(plain, data, noise, seed, limit)
+        return self._fitted(data, copy.deepcopy(noise), seed, schedule)
+
+    def _compared(self, plain: nn.Module, noise: Likelihood, data: Data, history: History) -> Comparison | None:
+        """How `network_` compares with the plain network on the validation data; None where there are none."""
+        before = held_out_losses(plain, noise, data)
+        after = held_out_losses(self.network_, history.likelihood, data)
+        return None if before is None else Comparison.of(before, after)
+
+    def _converted(self, plain: nn.Module, data: Data, noise: Likelihood, seed: int, limit: float | None) -> nn.Module:
+        """A copy of the plain network with its posterior, of real targets no wider than `limit` times their noise."""
+        method, given = get(self.method), self.options or {}
+
+        def converted(factor: float) -> nn.Module:
+            caps = {name: method.options[name] * factor for name in CAPS if name in method.options}
+            start = None if limit is None else data.train
+            return convert_(copy.deepcopy(plain), method, caps | given, self.members, start)
+
+        place = derived(seed, BUILD, 1)
+        factor = 1.0 if limit is None else factor_within(converted, data, noise, limit, place)
+        device = next(plain.parameters()).device
         with own_randomness(device), warnings.catch_warnings():
             warnings.simplefilter("ignore", EnergyWarning)  # training follows, and mends it
             torch.manual_seed(derived(seed, BUILD))
-            trial = convert_(copy.deepcopy(plain), method, self.options, self.members)
-            options = dict(self.options or {})
-            if real:
-                width = spread(trial, data, history.likelihood, derived(seed, BUILD, 1))
-                factor = min(1.0, defaults.SPREAD / max(width, defaults.SPREAD))
-                options = {name: method.options[name] * factor for name in CAPS if name in method.options} | options
-            self.network_ = convert_(plain, method, options, self.members).to(device)
-        schedule = defaults.schedule(len(data.train), method, trained=True, **common)
-        return name, self._fitted(data, history.likelihood, seed, schedule | self._own(method))
+            return converted(factor).to(device)
 
     def _own(self, method: Method) -> dict[str, Any]:
         """What of a schedule is the method's, or was asked for."""

@@ -18,6 +18,7 @@ from bnn.bayesianize import bayesianize_
 from bnn.ensemble import Ensemble
 from bnn.nn.base import layer_types
 from bnn.nn.nets import FCN
+from bnn.train.converted_stage import of_limited_rank
 
 Floats = NDArray[np.float64]
 
@@ -46,12 +47,15 @@ def plain_network(network: Any, hidden: Any, in_features: int, out_features: int
     return made
 
 
-def convert_(network: nn.Module, method: Method, options: dict[str, Any] | None, members: int | None) -> nn.Module:
+def convert_(
+    network: nn.Module, method: Method, options: dict[str, Any] | None, members: int | None, activations: Any = None
+) -> nn.Module:
     """Puts the posterior of `method` on a plain network, in place; returns it, or the ensemble of its kind.
 
     Args:
         options: of `bnn.bayesianize_`, beside or instead of the method's.
         members: of an ensemble; None: as many as the method has.
+        activations: inputs whose outputs layers of limited rank keep from the start; others take nothing from it.
     """
     given = dict(options or {})
     if method.family == PLAIN and given:
@@ -68,7 +72,9 @@ def convert_(network: nn.Module, method: Method, options: dict[str, Any] | None,
     ranks = {layer: full_rank(layer, given.get("kernel", "paper")) for layer in layers}
     shapes = {layer: layer_shape(layer, method.family) for layer in layers}
     entries = {layer: method.layer_options(*shapes[layer], given, ranks[layer]) | given for layer in layers}
-    bayesianize_(network, {layer: {"inference": method.family, **entry} for layer, entry in entries.items()})
+    inference = {layer: {"inference": method.family, **entry} for layer, entry in entries.items()}
+    keeps = activations is not None and of_limited_rank({"inference": inference})
+    bayesianize_(network, inference, **({"activations": activations} if keeps else {}))
     return network
 
 

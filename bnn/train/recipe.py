@@ -59,10 +59,16 @@ class Recipe:
             "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
             trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
             inputs; else it is the usual one.
+        activations: whether layers of limited rank start from weights that lose least of the network's outputs on
+            training inputs (`bnn.bayesianize_(activations=)`), rather than least of the weights; others take nothing
+            from it.
+        retry: whether a run that is clearly worse than its plain network by validation NLL is trained a second time,
+            from that network, with `activations`, less noise and a lower rate; validation NLL chooses between the two.
         class_weights: as for `bnn.fit`: "balanced", {class: weight}, or a weight for each class; None: all are 1.
         spread: the largest sd of the mean over draws at the start, relative to the noise of real targets that the plain
             network has: where it would be larger, max_lamda, init_lamda and max_sd_u, as far as `method` writes them
-            out, are lowered. None: they stay as they are.
+            out, are lowered; and the rate after the conversion is multiplied by noise / 0.1, from 0.3 to 1, for noise
+            relative to the sd of the targets. None: they stay as they are.
         prune: the fraction of prunable parameters that `bnn.prune_` keeps after training; then the network is trained
             for a quarter of the schedule's epochs more, with a new optimiser. With other options, as
             {"keep": 0.5, "by": "output", "epochs": 5} (0: no more training; by the output: of training inputs). None:
@@ -120,6 +126,12 @@ class Recipe:
     spread: float | None = described(
         "Largest spread of draws at the start, relative to the noise of real targets.", default=None, panel=MORE
     )
+    activations: bool = described(
+        "Convert so that outputs on training inputs keep most, not weights.", default=False, panel=MORE, bayesian=True
+    )
+    retry: bool = described(
+        "Train once more, with less noise, if worse than the plain network.", default=False, panel=MORE, bayesian=True
+    )
     class_weights: dict[str, float] | str | tuple[float, ...] | None = described(
         f"How much each class counts: {BALANCED} (rare ones more), or {_WEIGHTS}.",
         default=None,
@@ -155,6 +167,8 @@ class Recipe:
         check_positive("spread", self.spread, none=True)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
+        check_bool("activations", self.activations)
+        check_bool("retry", self.retry)
         check_stored(self.laplace)
         check_form(self.class_weights)
         if self.prune is not None:

@@ -10,7 +10,18 @@ import pytest
 import torch
 
 import bnn
-from bnn.train import DivergenceError, Recipe, RunFolder, Schedule, build, execute, load_run, presets, run_recipe
+from bnn.train import (
+    DivergenceError,
+    Recipe,
+    RunFolder,
+    Schedule,
+    build,
+    converted_stage,
+    execute,
+    load_run,
+    presets,
+    run_recipe,
+)
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs" / "paper"
 TINY = Recipe(
@@ -209,7 +220,7 @@ def test_an_interrupted_recipe_goes_on_and_ends_the_same(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "_convert", stop)
+        patch.setattr(converted_stage, "_convert", stop)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(recipe, tmp_path / "run", **QUIET)
     assert calls
@@ -269,7 +280,7 @@ def test_what_comes_after_pretraining_may_change_until_it_has_begun(
 
     other = PRETRAINED.but(method={**PRETRAINED.method, "inducing_rows": 5})
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "_convert", stop)
+        patch.setattr(converted_stage, "_convert", stop)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(PRETRAINED, tmp_path / "run", **QUIET)
     whole, again = run_recipe(other, **QUIET), run_recipe(other, tmp_path / "run", **QUIET)

@@ -222,6 +222,8 @@ def _schedules(method: Method, flags: Flags, data: Data) -> dict[str, Any]:
     return parts | {
         "pretrain": schedules.plain_schedule(inputs, validated, first, real),
         "spread": schedules.SPREAD if real else None,
+        "activations": real,
+        "retry": real and validated,
     }
 
 

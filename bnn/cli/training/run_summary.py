@@ -76,6 +76,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["settled"] is not None and found["settled"]["df"] is not None:
         df = found["settled"]["df"]
         text.append(f"tails       heavier than Gaussian noise has: as Student's t with {df:.3g} degrees of freedom")
+    if found["retry"] is not None:
+        text.append(f"retried     {_retried(found['retry'])}")
     if found["plain"] is not None and found["plain"]["worse"]:
         text.append(f"worse       {_worse(found['plain'])}")
     if found["kl_weight"] is not None:
@@ -118,11 +120,19 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
     scale = data.target
     shift = 0.0 if scale is None else sum(map(math.log, scale.sd)) + (sum(scale.mean) if scale.log else 0.0)
     nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
+    second = None if run.retry is None or run.retry.second is None else run.retry.second + shift
+    retry = run.retry and {"first": run.retry.first + shift, "second": second, "kept": run.retry.kept}
     plain = run.plain and {"plain": run.plain.plain + shift, "run": run.plain.run + shift, "worse": run.plain.worse}
     noise = run.history.noise and {name: run.history.noise[name] for name in ("data", "inputs")}
     df = about(run.likelihood).df()
     noise = noise and noise | {"df": None if math.isinf(df) else df}
-    return {"likelihood": about(run.likelihood).name, "likelihoods": nlls, "settled": noise, "plain": plain}
+    return {
+        "likelihood": about(run.likelihood).name,
+        "likelihoods": nlls,
+        "settled": noise,
+        "plain": plain,
+        "retry": retry,
+    }
 
 
 def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
@@ -133,6 +143,17 @@ def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
     """
     others = ", ".join(f"{nll:.5g} ({name})" for name, nll in nlls.items() if name != likelihood)
     return f"{likelihood}, by validation NLL: {nlls[likelihood]:.5g} instead of {others}"
+
+
+def _retried(found: dict[str, Any]) -> str:
+    """What was done about a run that was worse than its plain network, and what came of it.
+
+    >>> _retried({"first": -6.24, "second": -7.05, "kept": True})
+    'with less noise, as the first training was clearly worse than the plain network: NLL -7.05 instead of -6.24, kept'
+    """
+    came = "kept" if found["kept"] else "so the first one was kept"
+    second = "it diverged" if found["second"] is None else f"NLL {found['second']:.5g} instead of {found['first']:.5g}"
+    return f"with less noise, as the first training was clearly worse than the plain network: {second}, {came}"
 
 
 def _worse(found: dict[str, Any]) -> str:

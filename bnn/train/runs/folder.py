@@ -29,7 +29,8 @@ PROMISE = "promise.json"
 CHECKPOINT, BEST, METRICS = "checkpoint.safetensors", "best.safetensors", "metrics.jsonl"
 TENSORBOARD, LOCK = "tensorboard", ".lock"
 CHECKPOINTS = "checkpoint.*safetensors"  # the one before the last is kept, too
-PRETRAIN, TRAIN, KL, MEMBER, PRUNE = "pretrain", "train", "kl_", "member", "prune"  # stages: kl_0.1, member0, ...
+PRETRAIN, TRAIN, KL, MEMBER = "pretrain", "train", "kl_", "member"  # stages: kl_0.1, member0, ...
+RETRY, PRUNE = "retry", "prune"  # later ones
 
 ANOTHER_FOLDER = "give this run another folder (out=), or delete the old one to start again"
 LATER = (
@@ -39,7 +40,11 @@ LATER = (
     "global_inducing",
     "teacher",
     "prune",
+    "spread",
+    "activations",
+    "retry",
 )  # what pretraining does not depend on
+OLDER = {"activations": False, "retry": False}  # what recipes meant that were stored without these fields
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
@@ -222,6 +227,7 @@ def is_finished(folder: RunFolder, recipe: Recipe) -> bool:
     stored = _read(folder, RUN)
     if stored is None or not isinstance(stored.get("recipe"), dict):
         return False
+    stored["recipe"] = OLDER | stored["recipe"]
     now = _as_stored(recipe)
     if recipe.kl_weights:  # the one that was chosen is in its place
         now["schedule"]["kl_weight"] = stored["recipe"]["schedule"]["kl_weight"]
@@ -235,7 +241,7 @@ def differing(folder: RunFolder, recipe: Recipe) -> list[str]:
     before = _read(folder, RECIPE)
     if before is None or not folder.saved(""):  # it ended before its first checkpoint: nothing is lost
         return []
-    now = _as_stored(recipe)
+    before, now = OLDER | before, _as_stored(recipe)
     found = differences(before, now)
     if not folder.saved(TRAIN, KL):  # pretraining alone: what comes after it may still change
         return [one for one in found if not one.startswith(LATER)]

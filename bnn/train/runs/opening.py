@@ -17,7 +17,8 @@ from bnn.train.build import build_net
 from bnn.train.history import History
 from bnn.train.laplace import from_record
 from bnn.train.recipe import Recipe
-from bnn.train.runs.folder import GUARANTEE, KL, MEMBER, NET, PRUNE, RECIPE, RUN, TRAIN, RunFolder
+from bnn.train.retry import Retry
+from bnn.train.runs.folder import GUARANTEE, KL, MEMBER, NET, PRUNE, RECIPE, RETRY, RUN, TRAIN, RunFolder
 from bnn.train.runs.guaranteeing import RunGuarantee
 from bnn.train.runs.run import Run
 from bnn.train.settling import Comparison
@@ -88,10 +89,10 @@ def main_stage(run: Run) -> str:
     """The stage of the main training: of members that were trained alone the last."""
     if run.recipe is None:
         return ""
-    if run.candidates:
+    if run.candidates and (run.retry is None or not run.retry.kept):
         return f"{KL}{run.recipe.schedule.kl_weight!r}"
     if run.recipe.bayesian:
-        return TRAIN
+        return RETRY if run.retry is not None and run.retry.kept else TRAIN
     chosen = [] if run.likelihoods is None else [str(run.recipe.likelihood)]
     alone = [f"{MEMBER}{run.recipe.members - 1}"] if run.recipe.members > 1 and not run.recipe.together else []
     return os.path.join(TRAIN, *chosen, *alone)
@@ -147,4 +148,5 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "candidates": stored["candidates"],
         "likelihoods": stored.get("likelihoods"),  # older versions have none
         "plain": None if stored.get("plain") is None else Comparison(**stored["plain"]),
+        "retry": None if stored.get("retry") is None else Retry(**stored["retry"]),
     }, None if stored["recipe"] is None else Recipe.from_dict({"calibrate": False} | stored["recipe"])  # of old runs

@@ -23,6 +23,7 @@ from bnn.train.build import build_data
 from bnn.train.history import History
 from bnn.train.laplace import record
 from bnn.train.recipe import Recipe
+from bnn.train.retry import Retry
 from bnn.train.runs.abstaining import Rule, Validation, above, covering, predictions
 from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
 from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, PROMISE, RUN, VALIDATION, RunFolder, State
@@ -47,6 +48,7 @@ class Run:
         candidates: validation NLL by KL weight, where it was chosen.
         likelihoods: validation NLL of the plain network by likelihood, where it was chosen.
         plain: how it compares with its plain network on the validation data, where there are both.
+        retry: how two trainings compare, where the first was worse than the plain network; None: there was one.
         folder: its files; None for a run in memory.
         guarantee: of its predictions, where inputs were set aside for it.
         targets: names of what is predicted, as in `bnn.data.Data`; empty where they have none, and in older runs.
@@ -65,6 +67,7 @@ class Run:
     candidates: dict[str, float] | None = None
     likelihoods: dict[str, float] | None = None
     plain: Comparison | None = None
+    retry: Retry | None = None
     folder: RunFolder | None = None
     guarantee: RunGuarantee | None = None
     targets: tuple[str, ...] = ()
@@ -167,6 +170,7 @@ class Run:
             "candidates": self.candidates,
             "likelihoods": self.likelihoods,
             "plain": None if self.plain is None else asdict(self.plain),
+            "retry": None if self.retry is None else asdict(self.retry),
             "noise": None if self.history is None else self.history.noise,
             "temperature": self.temperature,
             "best": None if self.history is None else self.history.best,
