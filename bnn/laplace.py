@@ -16,8 +16,8 @@ from bnn._common.checks import check_choice, check_positive, check_size
 from bnn._common.progress import progress_of
 from bnn._common.text import listed
 from bnn._conversion.curvature import Seen, Watch
-from bnn._conversion.laplace_layers import Layers, chosen_layers
-from bnn._conversion.posterior import Found, before, set_whole_
+from bnn._conversion.laplace_layers import Layers, check_width, chosen_layers
+from bnn._conversion.posterior import Found, before, set_whole_, to_plain_
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.inputs import batches_of, check_network, device_of, evaluating
 from bnn._engine.members import Mixture, mixtures
@@ -103,8 +103,10 @@ def laplace_(
             one backward pass for every output (what belongs to two positions of an input cancels in the mean only:
             positions get random signs). None: "exact" for at most 100 outputs if layers="last", else for at most 10:
             labels of a network that is sure hardly vary, so that samples of a few hundred say little.
-        inducing_cols: of plain layers, fewer than d_in directions of the input (M_in): those that the weights need,
-            then those with most curvature; lamda covers the others so that their mean variance is kept.
+        inducing_cols: of plain layers, at most so many directions of the input (M_in): those that the weights need,
+            then those with most curvature; lamda covers the others so that their mean variance is kept. None: all of
+            a plain layer. A layer that was converted without noise (method "point-u") has its posterior in the M_in
+            directions in which it has weights; with `inducing_cols` it counts as the plain layer that it is.
         num_data: how many inputs the posterior is for; None: as many as there are in `data`.
         batch_size: inputs at a time, where `data` is no loader.
         samples: draws per prediction on `validation`.
@@ -219,10 +221,13 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
         raise ValueError("data holds no inputs, so there is no curvature: expected at least one batch")
     named = chosen_layers(network, asked.layers, first[0])
     noise, fits_noise = _likelihood(asked.likelihood, first[1])
+    if asked.columns is not None:
+        _free_points_(named)
     plain = _convert_plain_(network, named)
     if asked.columns is not None and not plain:
         raise ValueError(
-            f"inducing_cols is for plain layers, and {listed(named)} have sizes of their own already: leave it out"
+            f"inducing_cols is for layers without a posterior, plain ones or points, and {listed(named)} have one, with "
+            "sizes of its own: leave it out"
         )
     layers = {name: layer for name, layer in named.items() if isinstance(layer, InducingBase)}
     with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
@@ -282,6 +287,14 @@ def _most_outputs(asked: _Asked, likelihood: Any) -> float:
     if not about(likelihood).has_scores:
         return MOST_OUTPUTS["sampled"]
     return FEW_OUTPUTS if asked.layers == "last" else FEW_OUTPUTS_OF_ALL
+
+
+def _free_points_(named: dict[str, nn.Module]) -> None:
+    """Turns layers that are points, in place, into the plain ones that they are, so that they may get other sizes."""
+    for name, layer in named.items():
+        if isinstance(layer, InducingBase) and layer.is_point():
+            to_plain_(layer)
+            check_width(name, layer)
 
 
 def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.Module]:

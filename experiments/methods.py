@@ -47,7 +47,7 @@ def recipe(settings: dict[str, Any]) -> Recipe:
     entry = {"inference": inference, **bnn.methods()[inference].sizes(M, M)}
     own = {"kl_weight": method.kl_weight, "samples": method.members, "lr": method.lr}
     chosen = {"inference": {ON[name]: entry}} if name in ON else entry
-    return base.but(method=chosen, schedule=own, members=method.networks)
+    return base.but(method=chosen, schedule=own, members=method.networks, laplace=method.laplace)
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def test_reentrant_checkpoints_hide_a_layer() -> None:
 def test_arguments_without_effect_are_refused() -> None:
     net, data = mlp(), classes()
     bnn.laplace_(net, data)
-    with pytest.raises(ValueError, match="inducing_cols is for plain layers"):
+    with pytest.raises(ValueError, match="inducing_cols is for layers without a posterior"):
         bnn.laplace_(net, data, inducing_cols=4)
     empty = DataLoader(TensorDataset(*data), batch_size=100, drop_last=True)
     with pytest.raises(ValueError, match="validation holds no inputs"):

@@ -133,12 +133,18 @@ def _check(name: str, layer: nn.Module, readers: Counter[int]) -> None:
         raise ValueError(
             f"{shown} ({type(layer).__name__}) cannot have a posterior: {reason}; or choose others, layers="
         )
+    check_width(name, layer)
+
+
+def check_width(name: str, layer: nn.Module) -> None:
+    """Raises ValueError where a plain layer has too many inputs for their second moments."""
     weight, bias = plain_weights(layer)
     width = weight[0].numel() + (bias is not None)
     if width > LARGEST:
         raise ValueError(
-            f"{shown} has {width} inputs, and Laplace's approximation of such a layer takes {width} x {width} numbers; "
-            f'at most {LARGEST}: convert the network with bnn.bayesianize_(net, "inducing", budget=...) first'
+            f"layer {name or 'the network'!r} has {width} inputs, and Laplace's approximation of such a layer takes "
+            f'{width} x {width} numbers; at most {LARGEST}: convert the network with bnn.bayesianize_(net, "inducing", '
+            "budget=...) first, and leave inducing_cols out"
         )
 
 

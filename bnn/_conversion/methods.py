@@ -133,6 +133,7 @@ def full_rank(layer: Any, kernel: str = "paper") -> int:
 M = 16  # full rank for narrow layers, a quarter of the usual width of 64 for the others
 M_FULL = 6  # a full covariance over U has M^4 / 2 entries
 MEMBERS = 5  # as in the paper
+DIRECTIONS = 128  # at most, of the last layer's inputs, over which Laplace's posterior of a point reaches
 
 # lamda starts at its cap, the paper's 0.03: a run of some hundred steps has no time to bring it there. The prior sd is
 # 8 / sqrt(d_in), so 1 at the usual width of 64, and 1 for what is narrower. Noise is relative to it: with a prior sd of
@@ -260,6 +261,19 @@ for _method in (
         options=PRIOR | SD_U,
         size=M,
         aliases=("inducingdeterministic",),
+    ),
+    Method(
+        "point-u",
+        "Point-U",
+        "inducing weights without any noise, and Laplace's posterior on the last layer",
+        "a trained network in fewer parameters, at about the time of one plain pass",
+        f"{SIDES} + M_out M_in",
+        multiplies=f"K N (d_in M_in + M_in M_out + M_out d_out) + {FACTORS}",
+        family="inducingdeterministic",
+        options=PRIOR | {"max_sd_u": 0.0},
+        size=M,
+        kl_weight=0.0,
+        laplace={"layers": "last", "inducing_cols": DIRECTIONS},
     ),
     Method(
         "compressed-ensemble",

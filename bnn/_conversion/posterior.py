@@ -53,6 +53,18 @@ def set_whole_(layer: InducingBase, W: Tensor) -> None:
     layer.reset_cache()
 
 
+def to_plain_(layer: InducingBase) -> None:
+    """Turns a layer without noise, in place, into the plain layer that it is: its sizes go, its weights stay."""
+    with torch.no_grad():
+        weights, trains = layer.mean_weights(), layer.z_row.requires_grad
+    layer._parameters.clear()
+    layer._buffers.clear()
+    layer.__class__ = layer.plain  # type: ignore[assignment]
+    for name, value in weights._asdict().items():
+        kept = None if value is None else nn.Parameter(value.contiguous(), requires_grad=trains)
+        layer.register_parameter(name, kept)
+
+
 def set_gaussian_(
     layer: InducingBase, was: Before, basis: Basis, sd: Tensor, tau: float, lamda: float | None = None
 ) -> None:

@@ -288,12 +288,14 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
     def _fitted(self, data: Data, likelihood: Likelihood, seed: int, schedule: dict[str, Any]) -> History:
         device = next(self.network_.parameters()).device
         samples = {"samples": _members(self.network_)}
+        converted = any(isinstance(module, BayesianLayer) for module in self.network_.modules())
         return train(
             self.network_,
             data,
             likelihood=likelihood.to(device),
             seed=seed,
             progress=self.verbose,
+            laplace=get(self.method).laplace if converted else None,
             **schedule | samples,
         )
 

@@ -90,7 +90,7 @@ def test_the_others_are_predictions_with_k_draws(monkeypatch: pytest.MonkeyPatch
     contestants(plain, nets, torch.randn(2, 4), draws=5)[method]()
     assert len(seen) == 1
     assert seen[0].samples.shape == (5, 2, 3)
-    assert seen[0].samples[0].ne(seen[0].samples[1]).any()
+    assert seen[0].samples[0].ne(seen[0].samples[1]).any() == (method != "point-u")  # whose draws come with Laplace
 
 
 def test_what_the_twins_are() -> None:
@@ -103,7 +103,7 @@ def test_what_the_twins_are() -> None:
         "ffg-u-local": "local",
         "ffg-u-weight": "weight",
         "paper": "weight",
-        **dict.fromkeys(("matrix-u", "fcg-u", "ensemble-u", "ffg-u-lamda-0"), "auto"),
+        **dict.fromkeys(("matrix-u", "fcg-u", "ensemble-u", "ffg-u-lamda-0", "point-u"), "auto"),
     }
     for method, found in layers.items():
         if not found:
@@ -111,7 +111,7 @@ def test_what_the_twins_are() -> None:
             assert families == {METHODS[method].family}
             continue
         assert [(len(layer.z_row), len(layer.z_col)) for layer in found] == [(2, 3), (2, 3)]
-        assert (found[0].lamda() is None) == (method == "ffg-u-lamda-0")
+        assert (found[0].lamda() is None) == (method in ("ffg-u-lamda-0", "point-u"))
     assert layers["ensemble-u"][0].inducing_mean.shape == (5, 2, 3)
     assert len({id(p) for net in nets.values() for p in net.parameters()}) == sum(
         len(list(net.parameters())) for net in nets.values()

@@ -31,6 +31,7 @@ METHODS = {
     "fcg-u": {"inference": "inducing", "q_inducing": "full"},
     "ensemble-u": {"inference": "inducing", "q_inducing": "ensemble", "ensemble_size": 5},
     "ffg-u-lamda-0": {"inference": "inducingdeterministic"},
+    "point-u": {"inference": "inducingdeterministic", "max_sd_u": 0},
     "rank-1": {"inference": "rank1", "components": 5},
     "batch-ensemble": {"inference": "batchensemble", "ensemble_size": 5},
     "mc-dropout": {"inference": "mcdropout"},

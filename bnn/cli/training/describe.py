@@ -184,6 +184,7 @@ def _parts(method: Method, values: dict[str, Any], flags: Flags, data: Data, alo
     with own_randomness(torch.device("cpu")):
         net = build_net(values["net"], data.in_shape, outputs)
     parts: dict[str, Any] = {"members": members, "together": False, "global_inducing": None}
+    parts["laplace"] = None if method.laplace is None else dict(method.laplace)
     parts["method"] = defaults.options(method, net, flags.rows, flags.cols, several=members > 1)
     if method.family == PLAIN:
         parts["teacher"] = None
@@ -222,7 +223,7 @@ def _schedules(method: Method, flags: Flags, data: Data) -> dict[str, Any]:
     return parts | {
         "pretrain": schedules.plain_schedule(inputs, validated, first, real),
         "spread": schedules.SPREAD if real else None,
-        "activations": real,
+        "activations": real or method.laplace is not None,
         "retry": real and validated,
     }
 
