@@ -38,7 +38,7 @@ def check_targets(y: Floats) -> None:
 
 def check_each_known(y: Floats, part: str, names: Sequence[str]) -> None:
     """Raises unless every one of several targets (N, D) is known in some row of this part."""
-    check_known(torch.from_numpy(y), part, names)
+    check_known(torch.from_numpy(y.copy()), part, names)  # which may be read-only
 
 
 def r2_of_known(y: Any, predicted: Floats, sample_weight: Any = None) -> float:
