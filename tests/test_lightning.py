@@ -253,3 +253,30 @@ def test_noise_is_settled_when_fitting_ends(validated: bool) -> None:
     assert module.noise is not None
     assert module.noise["data"] == ("validation" if validated else "training")
     assert module.noise["before"]["sd"][0] == pytest.approx(3, rel=0.3)  # it began at the residuals, not at 1
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "categorical"])
+def test_rows_kept_out_of_the_loaders_make_a_guarantee(likelihood: str) -> None:
+    """200 of them, 2000 new ones: coverage is Beta(181, 20), of mean 0.9005 and sd 0.021, and counted on 2000."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2500, 4, generator=generator)
+    noisy = x[:, :1] + (0.2 + x[:, 1:2].abs()) * torch.randn(2500, 1, generator=generator)
+    y = noisy if likelihood == "gaussian" else (noisy[:, 0] > 0).long() + (noisy[:, 0] > 1).long()
+    train, validation, aside, new = torch.arange(2500).split([200, 100, 200, 2000])
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1 if likelihood == "gaussian" else 3))
+    bnn.bayesianize_(net, "ffg-u")
+    module = BayesianModule(net, num_data=len(train), likelihood=likelihood, lr=1e-2)
+    loaders = [DataLoader(TensorDataset(x[rows], y[rows]), batch_size=50) for rows in (train, validation)]
+    trainer().fit(module, *loaders)
+
+    def predict(rows: Tensor) -> Any:
+        seeded = torch.Generator().manual_seed(0)
+        return bnn.predict(module.net, x[rows], samples=5, likelihood=module.elbo.likelihood, generator=seeded)
+
+    guarantee = bnn.conformal.calibrate(predict(aside), y[aside])
+    if likelihood == "gaussian":
+        lower, upper = guarantee.intervals(predict(new), level=0.9)
+        inside = (lower <= y[new].numpy()) & (y[new].numpy() <= upper)
+    else:
+        inside = guarantee.sets(predict(new), level=0.9)[np.arange(2000), y[new].numpy()]
+    assert abs(inside.mean() - 0.9005) < 4 * (0.021**2 + 0.09 / 2000) ** 0.5

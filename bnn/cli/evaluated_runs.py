@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bnn.cli.console import print_table
+from bnn.cli.console import print_table, say
 from bnn.cli.mistakes import Mistake, described
 from bnn.data import CORRUPTIONS
 from bnn.data.dataset import Data
@@ -85,7 +85,8 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
 def with_plain(entries: Sequence[Entry], runs: Sequence[Run], wanted: Wanted) -> list[Entry]:
     """The runs, and before those on data of which there is no plain network the one that the first of them began with.
 
-    It is evaluated on the test data; its evaluation is kept in the folder of that stage.
+    It is evaluated on what that run was: test data, out-of-distribution inputs, corruptions. Its evaluation is kept in
+    the folder of that stage.
     """
     found: list[Entry] = []
     for group in grouped(entries):
@@ -113,11 +114,33 @@ def _plain_entry(run: Run, wanted: Wanted) -> Entry:
     assert place is not None
     assert run.recipe is not None
     assert run.folder is not None
+    assert run.evaluation is not None
     stage = open_run(place, net=build_net(run.recipe.net, run.in_shape, run.out_features))
-    if stage.evaluation is None:
-        evaluate_run(replace(stage, recipe=run.recipe), wanted)
-    name = f"plain network of {os.path.basename(os.path.realpath(run.folder))}"
-    return replace(read_entry(place, name), training={})
+    if stage.evaluation is None or not _as_much(stage.evaluation, run.evaluation):
+        _evaluate_alike(replace(stage, recipe=run.recipe), run.evaluation, wanted)
+    name = os.path.basename(os.path.realpath(run.folder))
+    return replace(read_entry(place, f"plain network of {name}"), training={}, part_of=name)
+
+
+def _as_much(found: Evaluation, other: Evaluation) -> bool:
+    """Whether all that is in the other evaluation was measured here, on as many inputs."""
+    kinds, others = ({(row.kind, row.severity) for row in one.corruptions} for one in (found, other))
+    return found.inputs == other.inputs and other.ood.keys() <= found.ood.keys() and others <= kinds
+
+
+def _evaluate_alike(run: Run, other: Evaluation, wanted: Wanted) -> None:
+    """Evaluates a run as another was; without out-of-distribution inputs that cannot be read again, which it says."""
+    corruptions: dict[str, list[int]] = {}
+    for row in other.corruptions:
+        corruptions.setdefault(row.kind, []).append(row.severity)
+    alike = replace(wanted, corruptions=corruptions or None, first=other.inputs, seed=other.seed)
+    try:
+        evaluate_run(run, replace(alike, ood=tuple(other.ood)))
+    except (OSError, ValueError) as error:
+        if not other.ood:
+            raise
+        say(f"note: the plain network is shown without out-of-distribution inputs: {described(error)}")
+        evaluate_run(run, alike)
 
 
 def target_of(run: Run) -> str | None:

@@ -89,6 +89,8 @@ def _with_guarantee(
     """A plain random sample is set aside first; a share of each class would not be exchangeable with new inputs."""
     order = torch.randperm(count, generator=torch.Generator(device="cpu").manual_seed(derived(seed, ASIDE)))
     aside, others = order[:guarantee].sort().values, order[guarantee:].sort().values
+    if labels is not None:
+        warn_gone(labels, others, classes, name)
     cut = split(len(others), test, validation, seed, None if labels is None else labels[others], classes, name)
     return Split(others[cut.train], others[cut.validation], others[cut.test], aside)
 
@@ -128,6 +130,25 @@ def _starts(ordered: Tensor) -> Tensor:
     starts = torch.ones(len(ordered), dtype=torch.bool)
     starts[1:] = ordered[1:] != ordered[:-1]
     return starts
+
+
+def warn_gone(labels: Tensor, others: Tensor, classes: Sequence[str], name: str) -> None:
+    """Warns of classes of which nothing is left among the others, as a guarantee takes inputs whatever their class.
+
+    Args:
+        labels: int64 (N,), of all inputs; what is below 0 is no class.
+        others: indices of those that are left.
+        classes: names; empty where they have none.
+    """
+    left = set(labels[others].tolist())
+    gone = [one for one in labels.unique().tolist() if one >= 0 and one not in left]
+    if gone:
+        shown = listed([repr(classes[one] if classes else one) for one in gone])
+        warnings.warn(
+            f"{name}: classes of which all inputs were set aside for the guarantee, so that training never sees them: "
+            f"{shown}; get more of them, or set fewer inputs aside",
+            stacklevel=4,
+        )
 
 
 def _warn_alone(labels: Tensor, classes: Sequence[str], name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from bnn._conversion.methods import PLAIN, Method, get
 from bnn._engine.fold import Drawn
 from bnn.conformal import Guarantee
 from bnn.data.dataset import Data
-from bnn.data.split import ASIDE, inputs_aside
+from bnn.data.split import ASIDE, inputs_aside, warn_gone
 from bnn.ensemble import Ensemble
 from bnn.estimators.files import read_estimator, write_estimator
 from bnn.estimators.networks import Floats, Scaling, convert_, plain_network
@@ -140,14 +141,20 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
 
     # -- a guarantee ---------------------------------------------------------------------------------------------------
 
-    def _set_aside(self, X: Any, y: Any) -> tuple[Any, Any, tuple[Any, Any] | None]:
-        """Rows to learn from, and a random sample for the guarantee, which nothing of `fit` sees; None without one."""
+    def _set_aside(self, X: Any, y: Any, classes: Sequence[str] = ()) -> tuple[Any, Any, tuple[Any, Any] | None]:
+        """Rows to learn from, and a random sample for the guarantee, which nothing of `fit` sees; None without one.
+
+        Args:
+            classes: names, where y holds labels.
+        """
         count = inputs_aside(self.guarantee, len(X), "X, y")
         if not count:
             return X, y, None
         seed = derived(int(_utils.check_random_state(copy.deepcopy(self.random_state)).randint(2**31 - 1)), ASIDE)
         order = np.random.default_rng(seed).permutation(len(X))
         aside, others = np.sort(order[:count]), np.sort(order[count:])
+        if classes:
+            warn_gone(torch.from_numpy(y), torch.from_numpy(others), classes, "X, y")
         return X[others], y[others], (X[aside], y[aside])
 
     def _guaranteed(self) -> Guarantee:

@@ -137,11 +137,12 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
             raise ValueError(
                 f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs at least two classes"
             )
-        X, labels, aside = self._set_aside(X, labels)
+        names = tuple(map(str, self.classes_))
+        X, labels, aside = self._set_aside(X, labels, names)
         self.x_scale_ = self._learn_scaling(X)
         rows = torch.from_numpy(self.x_scale_.scaled(X)).float()
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
-        data = Data("X, y", "classification", part, classes=tuple(map(str, self.classes_)))
+        data = Data("X, y", "classification", part, classes=names)
         self._train(data, {"": self._likelihood(labels)})
         self.guarantee_ = None if aside is None else calibrate(self.predict_dist(aside[0]).probs, aside[1])
         return self

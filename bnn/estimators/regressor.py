@@ -16,6 +16,7 @@ from bnn.data.dataset import Data, Part
 from bnn.data.target_scale import above_zero
 from bnn.estimators.base import BayesianEstimator
 from bnn.estimators.networks import Floats, Scaling
+from bnn.estimators.targets import CHECKS, check_each_known, check_targets, names_of, r2_of_known
 from bnn.metrics import lognormal_interval, lognormal_moments, mixture_interval
 
 _sklearn = need("sklearn.base", "sklearn")
@@ -129,14 +130,22 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         return tags
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
-        """Trains on X (N, features) and real targets y (N,) or (N, D)."""
+        """Trains on X (N, features) and real targets y (N,) or (N, D), where NaN is a missing one of several.
+
+        What is known of a row counts. A row without any target, and one without its only target, is an error.
+        """
         check_bool("positive", self.positive)
         check_choice("noise", self.noise, [AUTO, *NOISE])
-        X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
+        names = names_of(y)
+        X, y = _validation.validate_data(self, X, y, validate_separately=({"dtype": np.float64}, CHECKS))
+        _validation.check_consistent_length(X, y)
+        check_targets(y)
         if self.positive:
             above_zero(y.reshape(len(y), -1), lambda row: f"row {row}", lambda column: f"column {column}", "y")
         X, y, aside = self._set_aside(X, y)
+        check_each_known(y, "training", names)
+        if aside is not None:
+            check_each_known(aside[1], "guarantee", names)
         self._one_target = y.ndim == 1
         y = np.log(y.reshape(len(y), -1)) if self.positive else y.reshape(len(y), -1)
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
@@ -151,6 +160,16 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         """The predictive mean (N,), or (N, D)."""
         means, sds = self._components(X)
         return self._shaped(lognormal_moments(means, sds, self._df).mean if self.positive else means.mean(0))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of `predict`, the mean over targets; a target that is NaN is missing, and its row does not count for it.
+
+        Without missing targets it is `sklearn.metrics.r2_score`, which refuses them.
+        """
+        predicted = self.predict(X)
+        if predicted.ndim == 2 and predicted.shape[1] > 1:
+            return r2_of_known(y, predicted, sample_weight)
+        return float(super().score(X, y, sample_weight))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends, as `predict` is shaped, of intervals mean -+ q sd that hold a new target with a

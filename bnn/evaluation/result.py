@@ -216,7 +216,8 @@ def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) 
         gain = "any gain over the plain network is shrinkage, not uncertainty; bnn.laplace_(net, data) would add some"
         return f"draws hardly disagree ({what.format(value)} {place}): {gain}"
     if outer is None:
-        return f"draws disagree ({what.format(inner)} in distribution); whether more so out of it, ood= would tell"
+        tells = "--ood (ood= in Python) would tell"
+        return f"draws disagree ({what.format(inner)} in distribution); whether more so out of it, {tells}"
     numbers = f"{inner:.2g} in, {outer:.2g} out{' (nats)' if classes else ' (share of the variance)'}"
     if outer <= inner:
         return f"draws disagree no more out of distribution than in it: {numbers}"

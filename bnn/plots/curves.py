@@ -17,6 +17,7 @@ from bnn.plots.style import (
     next_series,
     percent_ticks,
     share,
+    short_numbers,
     whole_numbers,
 )
 
@@ -90,7 +91,7 @@ def risk_coverage(
     share("coverage", coverage)
     if percent:
         share("risk", risk)
-        percent_ticks(ax.yaxis)
+    (percent_ticks if percent else short_numbers)(ax.yaxis)
     look = next_series(ax, color)
     ax.plot(coverage, risk, label=label, markevery=0.2 if len(coverage) > 2 else 1, **look)
     ax.set_xlim(-0.03, 1.03)
@@ -133,8 +134,7 @@ def corruption_curve(
     ax.update_datalim(np.column_stack([x, y]))  # the sideways move hides the data from the axes
     ax.autoscale_view()
     whole_numbers(ax.xaxis)
-    if percent:
-        percent_ticks(ax.yaxis)
+    (percent_ticks if percent else short_numbers)(ax.yaxis)
     ax.set_xlabel("severity")
     ax.set_ylabel(ylabel)
     key(ax)
@@ -177,8 +177,7 @@ def training_curve(
     every = max(1, len(x) // MARKS)
     ax.plot(x, y, label=label, markevery=(drawn(ax) % every if len(x) > every else 0, every), **look)
     whole_numbers(ax.xaxis)
-    if percent:
-        percent_ticks(ax.yaxis)
+    (percent_ticks if percent else short_numbers)(ax.yaxis)
     ax.set_xlabel("epoch")
     ax.set_ylabel(ylabel)
     key(ax)

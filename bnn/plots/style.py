@@ -140,15 +140,20 @@ def percent_ticks(axis: Axis) -> None:
     axis.set_major_formatter(text)
 
 
+def short_numbers(axis: Axis) -> None:
+    """Ticks where they are, as real numbers in a few letters: 200k for 200,000."""
+    text = need("matplotlib.ticker", "plots").FuncFormatter(lambda value, _: short(value))
+    axis.set_major_formatter(text)
+
+
 def few_numbers(axis: Axis) -> None:
     """A few ticks of real numbers, short enough to stand side by side: 200k for 200,000.
 
     >>> [short(value) for value in (0.0, 0.25, 1500.0, 200000.0, -2500000.0)]
     ['0', '0.25', '1500', '200k', '-2.5M']
     """
-    ticker = need("matplotlib.ticker", "plots")
-    axis.set_major_locator(ticker.MaxNLocator(nbins=4, min_n_ticks=3))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: short(value)))
+    axis.set_major_locator(need("matplotlib.ticker", "plots").MaxNLocator(nbins=4, min_n_ticks=3))
+    short_numbers(axis)
 
 
 def short(value: float) -> str:

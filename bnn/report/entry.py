@@ -24,6 +24,7 @@ class Entry:
         training: the epochs of each stage, by the stage's name, as `History.epochs` or a metrics.jsonl hold them; where
             the folder of a run says how its target was scaled, in the target's own units.
         units: in which units an RMSE of `training` is, where these are not the target's own.
+        part_of: the name of the run of whose training it is the first stage, in whose recipe its own is.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Entry:
     recipe: dict[str, Any] | None = None
     training: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     units: str = ""
+    part_of: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -150,6 +150,7 @@ class RecipeView:
     text: str
     evaluated: str
     command: str
+    part_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def _recipe(entry: Entry) -> RecipeView:
     passes = "one pass" if one.draws == 1 else f"{one.draws} draws"
     evaluated = f"evaluated with {passes} and seed {one.seed} on {one.inputs:,} inputs"
     evaluated += "" if one.network_temperature == 1 else f", logits divided by T = {one.network_temperature:.3g}"
-    return RecipeView(entry.name, slug(entry.name), text, evaluated, _command(one, slug(entry.name)))
+    return RecipeView(entry.name, slug(entry.name), text, evaluated, _command(one, slug(entry.name)), entry.part_of)
 
 
 def _command(one: Evaluation, file: str) -> str:

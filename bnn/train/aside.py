@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from bnn._engine.inputs import device_of
 from bnn.conformal import Guarantee, calibrate
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import gathered, taken, to_device
-from bnn.data.split import ASIDE, inputs_aside
+from bnn.data.split import ASIDE, inputs_aside, warn_gone
 from bnn.prediction import predict
 from bnn.train.monitor import is_bayesian
 
@@ -41,18 +42,25 @@ def set_aside(data: Any, wanted: Any, seed: int | None) -> tuple[Any, Any]:
     if isinstance(data, DataLoader):
         raise ValueError("guarantee= sets rows aside, which a DataLoader cannot: pass its dataset, or a pair (x, y)")
     found = data.train if isinstance(data, Data) else taken(data)
-    aside, others = _sample(found, inputs_aside(wanted, len(found)), SEED if seed is None else int(seed))
+    names = data.classes if isinstance(data, Data) else ()
+    aside, others = _sample(found, inputs_aside(wanted, len(found)), SEED if seed is None else int(seed), names)
     return (replace(data, train=others, guarantee=aside) if isinstance(data, Data) else others), aside
 
 
-def _sample(found: Part | Dataset[Any], count: int, seed: int) -> tuple[Any, Any]:
-    """So many rows at random, whatever their class, as exchangeable with new ones as the others; and the others."""
+def _sample(found: Part | Dataset[Any], count: int, seed: int, names: Sequence[str]) -> tuple[Any, Any]:
+    """So many rows at random, whatever their class, as exchangeable with new ones as the others; and the others.
+
+    Args:
+        names: of the classes, where they have some.
+    """
     if isinstance(found, Part) and found.y is None:
         raise ValueError("a guarantee needs targets, and these data have none")
     rows = len(found)  # type: ignore[arg-type]
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(derived(seed, ASIDE)), device="cpu")
     aside, others = order[:count].sort().values, order[count:].sort().values
     if isinstance(found, Part):
+        if found.y is not None and not found.y.is_floating_point() and found.y.numel() == rows:
+            warn_gone(found.y.reshape(-1), others, names, "the data")
         return found.subset(aside), found.subset(others)
     return Subset(found, aside.tolist()), Subset(found, others.tolist())
 

@@ -28,7 +28,7 @@ def asked_for(asked: Any, counts: Sequence[int], names: Sequence[str]) -> list[f
             raise ValueError(f"class weights must be {EXPECTED}; got {asked!r}")
         return balanced(counts)
     if isinstance(asked, Mapping):
-        return _by_class(asked, len(counts), names)
+        return _by_class(asked, counts, names)
     if hasattr(asked, "tolist"):  # of a tensor or an array
         asked = asked.tolist()
     if not isinstance(asked, Sequence):
@@ -63,13 +63,23 @@ def scaled(weights: Sequence[float], counts: Sequence[int]) -> list[float]:
     return [weight * sum(counts) / total for weight in weights]
 
 
-def _by_class(asked: Mapping[Any, Any], classes: int, names: Sequence[str]) -> list[float]:
-    """Weights by the names of classes, or by their indices; 1 for classes that are not named."""
+def _by_class(asked: Mapping[Any, Any], counts: Sequence[int], names: Sequence[str]) -> list[float]:
+    """Weights by the names of classes, or by their indices; 1 for classes that are not named.
+
+    A weight for a class without training data would change nothing, and is an error.
+    """
     if not asked:
         raise ValueError(f"class weights must be {EXPECTED}; got an empty dict")
-    found = [1.0] * classes
+    found = [1.0] * len(counts)
     for key, value in asked.items():
-        found[_place(key, classes, names)] = _weight(value, f"class {key!r}")
+        place = _place(key, len(counts), names)
+        if not counts[place]:
+            raise ValueError(
+                f"class weights: there is a weight for class {key!r}, of which the training data hold nothing, so "
+                "that it would change nothing: leave it out, or see that some of this class is left to train on (rows "
+                "that are set aside for a guarantee are drawn whatever their class)"
+            )
+        found[place] = _weight(value, f"class {key!r}")
     return found
 
 

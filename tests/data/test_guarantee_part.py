@@ -95,3 +95,17 @@ def test_every_source_has_it(tmp_path: pathlib.Path) -> None:
     digits = found["name"]
     rest = torch.cat([digits.train.x, digits.validation.x, digits.guarantee.x]).double().sum()
     assert rest == bnn.data.load("digits").train.x.double().sum()
+
+
+def alone_in_the_guarantee() -> tuple[torch.Tensor, int]:
+    """Labels of 100 inputs, and a seed with which the only input of class 2 is in the guarantee."""
+    labels = torch.arange(100) % 2
+    labels[50] = 2
+    return labels, next(seed for seed in range(100) if 50 in split(100, 0.2, 0.1, seed, guarantee=20).guarantee)
+
+
+def test_a_class_that_is_all_in_it_is_named() -> None:
+    labels, seed = alone_in_the_guarantee()
+    with pytest.warns(UserWarning, match="rows: classes of which all inputs were set aside .* sees them: 'rare'"):
+        cut = split(100, 0.2, 0.1, seed, labels, ("a", "b", "rare"), "rows", guarantee=20)
+    assert 2 not in labels[torch.cat([cut.train, cut.validation, cut.test])]

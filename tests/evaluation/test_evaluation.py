@@ -551,7 +551,7 @@ def test_the_verdict() -> None:
     assert "shrinkage" in verdict("classification", 20, Uncertainty(0.5, 0.5, 9e-4), {})
     assert "2 times as much" in verdict("classification", 20, inside, outside(0.1, 0.3))
     assert "no more out of distribution" in verdict("classification", 20, inside, outside(0.05))
-    assert "ood= would tell" in verdict("classification", 20, inside, {})
+    assert "--ood (ood= in Python) would tell" in verdict("classification", 20, inside, {})
     assert "shrinkage" in verdict(
         "regression", 20, Uncertainty(1000.0**0.5, 999.1**0.5, 0.9**0.5), {}
     )  # a share of the variance

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from bnn.data import Data, Part
 from bnn.likelihoods import Categorical
 from bnn.likelihoods.base import predictive_nll
 from bnn.train import Recipe, run_recipe
+from bnn.train.aside import set_aside
 from bnn.train.class_weight_options import balanced
 
 COUNTS = (12, 6, 2)
@@ -193,3 +196,74 @@ def test_a_recipe_with_an_unknown_class_trains_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no class 'd'"):
         run_recipe(recipe(class_weights={"d": 2.0}), tmp_path / "run", data=table())
     assert not (tmp_path / "run").exists()
+
+
+# ---- a class that has no row left ------------------------------------------------------------------------------------
+
+
+def lonely() -> tuple[Tensor, Tensor]:
+    """Inputs (200, 4) and labels, of which one is a 2."""
+    y = torch.arange(200) % 2
+    y[7] = 2
+    return torch.randn(200, 4, generator=torch.Generator().manual_seed(0)), y
+
+
+def seed_that_takes_it(x: Tensor, y: Tensor) -> int:
+    """With which the guarantee of 60 rows has it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return next(seed for seed in range(50) if 2 in set_aside((x, y), 60, seed)[1].y)
+
+
+def test_balanced_weights_of_a_class_that_the_guarantee_took_are_finite() -> None:
+    """It counts as 1, which nothing is weighted by; the others are balanced among themselves."""
+    x, y = lonely()
+    options = {"guarantee": 60, "seed": seed_that_takes_it(x, y), "class_weights": "balanced"}
+    with pytest.warns(UserWarning, match="the data: classes of which all inputs were set aside for the guarantee"):
+        history = run(plain_net(), (x, y), **options)
+    weights = history.likelihood.class_weights
+    assert weights.isfinite().all()
+    left = set_aside_labels(x, y, options["seed"])
+    assert weights[:2].tolist() == pytest.approx([len(left) / (2 * int((left == c).sum())) for c in range(2)])
+    assert all(np.isfinite(value) for value in history.column("data"))
+
+
+def set_aside_labels(x: Tensor, y: Tensor, seed: int) -> Tensor:
+    """What is left to train on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        left: Tensor = set_aside((x, y), 60, seed)[0].y
+    return left
+
+
+def test_a_weight_for_a_class_without_rows_is_an_error() -> None:
+    x, y = lonely()
+    message = "there is a weight for class 2, of which the training data hold nothing, so that it would change nothing"
+    with pytest.raises(ValueError, match=message):
+        run(plain_net(), (x[:7], y[:7]), class_weights={2: 5})
+    with pytest.warns(UserWarning, match="set aside for the guarantee"), pytest.raises(ValueError, match=message):
+        run(plain_net(), (x, y), class_weights={2: 5}, guarantee=60, seed=seed_that_takes_it(x, y))
+    found = run(plain_net(), (x[:7], y[:7]), class_weights=[1, 1, 5]).likelihood.class_weights
+    assert found.tolist() == pytest.approx([1, 1, 5])  # in order each class has to have one
+
+
+@pytest.mark.parametrize("weight", [None, "balanced", {"rare": 5}], ids=str)
+def test_estimators_say_so_too(weight: Any) -> None:
+    x, y = lonely()
+    names = np.array(["a", "b", "rare"])[y.numpy()]
+    model = bnn.BayesianClassifier(hidden=(4,), epochs=1, guarantee=60, class_weight=weight)
+    for seed in range(50):
+        model.set_params(random_state=seed)
+        if "rare" in model._set_aside(x.numpy(), names)[2][1]:
+            break
+    warned = pytest.warns(UserWarning, match="X, y: classes of which all inputs were set aside .*: 'rare'")
+    if isinstance(weight, dict):
+        refused: Any = pytest.raises(
+            ValueError, match="weight for class 'rare', of which the training data hold nothing"
+        )
+    else:
+        refused = contextlib.nullcontext()
+    with warned, refused:
+        model.fit(x.numpy(), names)
+    if not isinstance(weight, dict):
+        assert np.isfinite(model.predict_proba(x.numpy())).all()
