@@ -253,3 +253,16 @@ def test_noise_is_settled_when_fitting_ends(validated: bool) -> None:
     assert module.noise is not None
     assert module.noise["data"] == ("validation" if validated else "training")
     assert module.noise["before"]["sd"][0] == pytest.approx(3, rel=0.3)  # it began at the residuals, not at 1
+
+
+def test_noise_is_not_settled_on_a_handful() -> None:
+    """With 29 validation inputs it is that of the training data, as in `bnn.fit`; with 30 that of validation."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    data, net = TensorDataset(x, 3 * x[:, :1]), nn.Linear(4, 1)
+    for inputs, expected in ((29, "training"), (30, "validation")):
+        module = BayesianModule(net, 60, "gaussian", lr=1e-3)
+        held_out = TensorDataset(x[:inputs], torch.randn(inputs, 1))
+        trainer(1).fit(module, DataLoader(data, batch_size=20), DataLoader(held_out, batch_size=20))
+        assert module.noise is not None
+        assert module.noise["data"] == expected
