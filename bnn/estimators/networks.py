@@ -111,14 +111,14 @@ class Scaling:
 
     @classmethod
     def learned(cls, columns: Floats) -> Scaling:
-        """From training data (N, D).
+        """From training data (N, D); what is NaN does not count.
 
         >>> Scaling.learned(np.array([[1.0, 7.0], [3.0, 7.0]]))
         Scaling(mean=array([2., 7.]), sd=array([1., 1.]))
         """
-        mean = columns.mean(0)
-        sd = np.sqrt(np.square(columns - mean).mean(0))
-        smallest = 10 * np.finfo(np.float64).eps * np.abs(columns).max(0)  # below it a spread is rounding
+        mean = np.nanmean(columns, axis=0)
+        sd = np.sqrt(np.nanmean(np.square(columns - mean), axis=0))
+        smallest = 10 * np.finfo(np.float64).eps * np.nanmax(np.abs(columns), axis=0)  # below it a spread is rounding
         return cls(mean, np.where(sd > smallest, sd, 1.0))
 
     @classmethod

@@ -16,6 +16,7 @@ from bnn.conformal import Guarantee, calibrate
 from bnn.data.dataset import Data, Part
 from bnn.data.target_scale import above_zero
 from bnn.estimators.base import BayesianEstimator
+from bnn.estimators.missing import check_all_known, without_missing
 from bnn.estimators.networks import Floats, Scaling
 from bnn.metrics import lognormal_interval, lognormal_moments, mixture_interval
 
@@ -130,14 +131,17 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
         return tags
 
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
-        """Trains on X (N, features) and real targets y (N,) or (N, D)."""
+        """Trains on X (N, features) and real targets y (N,) or (N, D), of which a row may miss some, as NaN."""
         check_bool("positive", self.positive)
         check_choice("noise", self.noise, [AUTO, *NOISE])
+        y, missing = without_missing(y)
         X, y = _validation.validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
+        y = y if missing is None else np.where(missing, np.nan, y)
         if self.positive:
             above_zero(y.reshape(len(y), -1), lambda row: f"row {row}", lambda column: f"column {column}", "y")
         X, y, aside = self._set_aside(X, y)
+        check_all_known(y)
         self._one_target = y.ndim == 1
         y = np.log(y.reshape(len(y), -1)) if self.positive else y.reshape(len(y), -1)
         self.x_scale_, self.y_scale_ = self._learn_scaling(X), self._learn_scaling(y)
