@@ -45,6 +45,8 @@ def test_how_many() -> None:
     with pytest.raises(ValueError, match=r"table: a guarantee would set 50 of 99 inputs aside.*it takes 100 inputs"):
         inputs_aside(0.1, 99, "table")
     assert inputs_aside(0.1, 100) == 50
+    with pytest.raises(ValueError, match=r"would set 700 of 1000 inputs aside.*: give a share of at most 0.5, or give"):
+        inputs_aside(0.7, 1000)  # more inputs would not help
     for wrong in (1.5, -0.1, -3, True, "0.1"):
         with pytest.raises(ValueError, match=r"guarantee must be a share of the inputs, as 0.1"):
             inputs_aside(wrong, 1000)
