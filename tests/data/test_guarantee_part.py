@@ -78,7 +78,7 @@ def test_arrays_learn_nothing_from_it() -> None:
 
 def test_every_source_has_it(tmp_path: pathlib.Path) -> None:
     rng = np.random.default_rng(0)
-    lines = [f"{a:.3f},{b}" for a, b in zip(rng.normal(size=150), rng.choice(["u", "v"], 150), strict=True)]
+    lines = [f"{a:.6f},{b}" for a, b in zip(rng.normal(size=150), rng.choice(["u", "v"], 150), strict=True)]
     (tmp_path / "table.csv").write_text("\n".join(["a,b", *lines]))
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
