@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.ensemble import Ensemble
 from bnn.likelihoods import about
 from bnn.prediction import draws, predict, tempered
-from bnn.train.monitor import Scores, scoring_samples
+from bnn.train.monitor import LEAST, Scores, scoring_samples
 from bnn.train.schedule import Schedule
 from bnn.train.settling import TRAINING, VALIDATION, NoiseStage, settle_
 
@@ -41,8 +41,8 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
     (inputs, targets); `Trainer.predict` takes inputs alone, too, and gives what `bnn.predict` gives.
 
     The noise of real targets begins at the residuals of the network at hand, and is settled when training ends, as in
-    `bnn.fit`: on the validation data, if there are any, else on those of training; `noise` says what was found. A
-    checkpoint that Lightning wrote before the end holds the noise before it.
+    `bnn.fit`: on the validation data, if there are 30 or more, else on those of training; `noise` says what was found.
+    A checkpoint that Lightning wrote before the end holds the noise before it.
 
     Under several processes `num_data` counts the data of all of them once, and each draws noise of its own.
 
@@ -111,8 +111,9 @@ class BayesianModule(_lightning.LightningModule):  # type: ignore[misc, name-def
         """Settles the noise of real targets; what the first process finds holds for all."""
         if not about(self.elbo.likelihood).settles:
             return
-        held_out = self.trainer.val_dataloaders
-        name, data = (TRAINING, self.trainer.train_dataloader) if held_out is None else (VALIDATION, held_out)
+        held_out = _first(self.trainer.val_dataloaders)
+        validated = held_out is not None and not _few(held_out)
+        name, data = (VALIDATION, held_out) if validated else (TRAINING, self.trainer.train_dataloader)
         with own_randomness(self.device):
             found = settle_(self.net, self.elbo.likelihood, _pairs(data), SEED)
         self.noise = None if found is None else found | {"data": name}
@@ -227,9 +228,20 @@ def _epochs(most: int | None) -> int:
 
 def _pairs(loaders: Any) -> Iterator[tuple[Any, Any]]:
     """Inputs and targets of a loader; of several of the first."""
+    yield from map(_pair, _first(loaders))
+
+
+def _first(loaders: Any) -> Any:
+    """A loader; of several the first."""
     if isinstance(loaders, Mapping):
         loaders = list(loaders.values())
-    yield from map(_pair, loaders[0] if isinstance(loaders, list | tuple) else loaders)
+    return loaders[0] if isinstance(loaders, list | tuple) and loaders else loaders
+
+
+def _few(loader: Any) -> bool:
+    """Whether a loader is known to have fewer inputs than it takes to settle a noise on, as `bnn.fit` has it."""
+    found = getattr(loader, "dataset", None)
+    return isinstance(found, Sized) and len(found) < LEAST
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pathlib
 import pickle
 import sys
@@ -124,14 +125,14 @@ def test_own_units_are_exact() -> None:
 
 
 def test_positive_targets_are_lognormal(tmp_path: pathlib.Path) -> None:
-    """Trained on log y, the same network; mean, sds and quantiles are those of the mixture of lognormals."""
+    """Trained on log y, the same network, but for tails; moments and quantiles are those of the lognormal mixture."""
     x, y = line()
     own, logs = (
         BayesianRegressor(**QUICK, positive=True, random_state=0).fit(x, np.exp(y)),
         BayesianRegressor(**QUICK, random_state=0).fit(x, np.log(np.exp(y))),
     )
-    means, sds = (torch.from_numpy(part[:, :, 0]) for part in own._components(x))  # whose noise has no tails
-    np.testing.assert_array_equal(means, logs._components(x)[0][:, :, 0])
+    means, sds = (torch.from_numpy(model._components(x)[i][:, :, 0]) for i, model in enumerate((logs, own)))
+    assert own.likelihood_.df() == math.inf
     each = torch.distributions.LogNormal(means, sds)
     p = own.predict_dist(x, level=0.8)
     np.testing.assert_allclose(p.mean, each.mean.mean(0))
@@ -154,10 +155,10 @@ def test_the_interval_holds_its_share_of_the_mixture() -> None:
     x, y = line(16)
     model = BayesianRegressor(**QUICK, random_state=0).fit(x, y)
     p = model.predict_dist(x, level=0.8)
-    means, sds = (part[:, :, 0] for part in model._components(x))
-    generator, (shares, sizes) = np.random.default_rng(0), tails(model._df)  # the noise is a mixture of Gaussians, too
-    sds = np.repeat(sds, 200, 0) * generator.choice(sizes, p=shares, size=(4000, 16))
-    draws = generator.normal(np.repeat(means, 200, 0), sds)  # (4000, N)
+    means, sds = (np.repeat(part[:, :, 0], 200, 0) for part in model._components(x))
+    probabilities, scales = tails(model.likelihood_.df())
+    rng = np.random.default_rng(0)
+    draws = rng.normal(means, sds * rng.choice(scales, p=probabilities, size=means.shape))  # (4000, N)
     assert np.abs(((p.lower <= draws) & (draws <= p.upper)).mean(0) - 0.8).max() < 0.025
     assert p.level == 0.8
 

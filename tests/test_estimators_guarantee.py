@@ -94,3 +94,22 @@ def test_what_it_takes_is_said(kind: Any, made: Any) -> None:
         inside(few, X, y, 0.95)
     with pytest.raises(ValueError, match="would set 50 of 60 inputs aside, more than half"):
         kind(guarantee=0.1, **QUICK).fit(X[:60], y[:60])
+
+
+@KINDS
+def test_rows_with_names_are_set_aside_without_a_warning(kind: Any, made: Any, monkeypatch: Any) -> None:
+    """scikit-learn warns where rows of a fit with names have none: those set aside must not come back like that."""
+
+    class Named(np.ndarray[Any, Any]):
+        """As much of a data frame as scikit-learn looks at."""
+
+    names = np.array(["a", "b"], dtype=object)
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda X: names if isinstance(X, Named) else None
+    )
+    X, y = made(120, 0)
+    model = kind(guarantee=60, random_state=0, **QUICK).fit(X.view(Named), y)  # pytest makes errors of warnings
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert model.guarantee_.rows == 60
+    with pytest.warns(UserWarning, match="valid feature names"):
+        model.predict(X)

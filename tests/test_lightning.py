@@ -280,3 +280,16 @@ def test_rows_kept_out_of_the_loaders_make_a_guarantee(likelihood: str) -> None:
     else:
         inside = guarantee.sets(predict(new), level=0.9)[np.arange(2000), y[new].numpy()]
     assert abs(inside.mean() - 0.9005) < 4 * (0.021**2 + 0.09 / 2000) ** 0.5
+
+
+def test_noise_is_not_settled_on_a_handful() -> None:
+    """With 29 validation inputs it is that of the training data, as in `bnn.fit`; with 30 that of validation."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    data, net = TensorDataset(x, 3 * x[:, :1]), nn.Linear(4, 1)
+    for inputs, expected in ((29, "training"), (30, "validation")):
+        module = BayesianModule(net, 60, "gaussian", lr=1e-3)
+        held_out = TensorDataset(x[:inputs], torch.randn(inputs, 1))
+        trainer(1).fit(module, DataLoader(data, batch_size=20), DataLoader(held_out, batch_size=20))
+        assert module.noise is not None
+        assert module.noise["data"] == expected

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from bnn._common.records import stored_number
 from bnn._common.text import listed
+from bnn._conversion.file_header import in_order
 from bnn._conversion.record import Conversion
 from bnn._conversion.sparse_tensors import masks_in, packed, unpacked
 from bnn._engine.temperature import temperature_of
@@ -61,7 +62,7 @@ def to_bytes(network: nn.Module, path: str) -> bytes:
     }
     metadata["checksum"] = checksum(metadata, tensors)
     try:
-        return safetensors.torch.save(tensors, metadata)
+        return in_order(safetensors.torch.save(tensors, metadata))
     except KeyError as error:
         raise ValueError(f"cannot write {path}: safetensors has no type {error.args[0]}") from None
 

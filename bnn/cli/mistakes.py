@@ -22,7 +22,7 @@ USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
 # Arguments that errors of the library carry, and how to give them here.
 FLAGS = {"drop": "--drop COLUMN", "task": "--task", "size": "--image-size"}
 OTHERS = ["categories", "missing", "not_missing", "encoding", "delimiter", "decimal", "skip_corrupt", "layout"]
-FLAGS |= {name: f"--set data.{name}=VALUE" for name in [*OTHERS, "drop_missing_target"]}
+FLAGS |= {name: f"--set data.{name}=VALUE" for name in [*OTHERS, "drop_missing_target", "guarantee"]}
 
 
 class Mistake(Exception):  # noqa: N818 - not an error of the program

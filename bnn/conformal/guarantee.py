@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -68,12 +68,13 @@ class Guarantee:
         """How many calibration rows stand behind it; of several targets or classes, behind that with the fewest."""
         return min(map(len, self.scores))
 
-    def intervals(self, prediction: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+    def intervals(self, prediction: Any, level: float = 0.9, *, names: Sequence[str] = ()) -> tuple[Floats, Floats]:
         """Lower and upper ends, of the shape (N, ...) of the predicted means, that hold a new target with P >= level.
 
         Args:
             prediction: of new rows, in a form that `calibrate` takes, made as that of the calibration rows was.
             level: the probability, for every target by itself.
+            names: what the error calls several targets; by default "target 0" and so on.
 
         Raises:
             ValueError: there are too few calibration rows for the level; or this is a guarantee of classes.
@@ -83,8 +84,9 @@ class Guarantee:
         predicted = Reals.of(prediction)
         if predicted.shape != self.shape:
             raise ValueError(f"it was calibrated for targets of shape {self.shape}; got those of {predicted.shape}")
-        names = [f"target {i}" for i in range(len(self.scores))] if len(self.scores) > 1 else [""]
-        ends = self.score.interval(predicted, np.array(thresholds(self.scores, level, names)))
+        several = list(names) or [f"target {i}" for i in range(len(self.scores))]
+        of = thresholds(self.scores, level, several if len(self.scores) > 1 else [""])
+        ends = self.score.interval(predicted, np.array(of))
         lower, upper = (end.reshape(len(end), *self.shape) for end in ends)
         if self.scale == "linear":
             return lower, upper

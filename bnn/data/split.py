@@ -111,10 +111,12 @@ def inputs_aside(value: Any, count: int, name: str = "the data") -> int:
         )
     aside = value if whole else max(LEAST, round(value * count))
     if 2 * aside > count:
-        raise ValueError(
+        more = "give a share of at most 0.5" if not whole and value > 0.5 else f"it takes {2 * aside} inputs"
+        raise ArgumentError(
             f"{name}: a guarantee would set {aside} of {count} inputs aside, more than half, and too little would be "
-            f"left to learn from: it takes {2 * aside} inputs, or give their number yourself, as data.guarantee = 20 "
-            "(9 are the fewest for a level of 0.9, 19 for 0.95)"
+            f"left to learn from: {more}, or give their number yourself, as guarantee=20 (9 are the fewest for a level "
+            "of 0.9, 19 for 0.95)",
+            "guarantee",
         )
     return int(aside)
 

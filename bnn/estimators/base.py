@@ -311,7 +311,10 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
     def _draws(self, X: Any) -> Tensor:
         """Raw outputs (K, N, D) at new inputs, float64 on the CPU; the K functions are those of every call."""
         _validation.check_is_fitted(self, "network_")
-        rows = _validation.validate_data(self, X, reset=False, dtype=np.float64)
+        return self._drawn(_validation.validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _drawn(self, rows: Floats) -> Tensor:
+        """The same at rows that are checked, and have lost their names, as those of `fit` that are set aside."""
         device = next(self.network_.parameters()).device
         dtype = torch.float32 if device.type == "mps" else torch.float64  # else rounding depends on the other rows
         network = copy.deepcopy(self.network_).to(dtype).eval()

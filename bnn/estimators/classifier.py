@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bnn import likelihoods
 from bnn._common.extras import need
@@ -144,7 +145,7 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
         part = Part(rows, torch.from_numpy(labels.astype(np.int64)))
         data = Data("X, y", "classification", part, classes=names)
         self._train(data, {"": self._likelihood(labels)})
-        self.guarantee_ = None if aside is None else calibrate(self.predict_dist(aside[0]).probs, aside[1])
+        self.guarantee_ = None if aside is None else calibrate(self._of(self._drawn(aside[0])).probs, aside[1])
         return self
 
     def _likelihood(self, labels: NDArray[Any]) -> likelihoods.Categorical:
@@ -178,7 +179,11 @@ class BayesianClassifier(_sklearn.ClassifierMixin, BayesianEstimator):  # type: 
 
     def predict_dist(self, X: Any) -> ClassDistribution:
         """Probabilities with total, aleatoric and epistemic uncertainty."""
-        outputs, likelihood = self._draws(X), likelihoods.Categorical()
+        return self._of(self._draws(X))
+
+    def _of(self, outputs: Tensor) -> ClassDistribution:
+        """The same of raw outputs."""
+        likelihood = likelihoods.Categorical()
         prediction = likelihood.predictive(tempered(self.network_, likelihood, outputs))
         return ClassDistribution(*(part.numpy() for part in prediction))
 

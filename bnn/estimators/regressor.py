@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bnn import likelihoods
 from bnn._common.checks import check_bool, check_choice
@@ -210,14 +211,17 @@ class BayesianRegressor(_sklearn.RegressorMixin, BayesianEstimator):  # type: ig
 
     def _components(self, X: Any) -> tuple[Floats, Floats]:
         """Mean and noise sd under each draw, both (K, N, D), in own units; where targets are positive, of log y."""
-        outputs = self._draws(X)
+        return self._of(self._draws(X))
+
+    def _of(self, outputs: Tensor) -> tuple[Floats, Floats]:
+        """The same of raw outputs."""
         found = self.likelihood_.components(outputs)
         assert found is not None
         means, noise = (part.detach().cpu().numpy() for part in found)
         return self.y_scale_.own_units(means), noise * self.y_scale_.sd
 
     def _calibrated(self, X: Any, y: Floats) -> Guarantee:
-        return calibrate(self._components(X), y, scale="log" if self.positive else "linear")
+        return calibrate(self._of(self._drawn(X)), y, scale="log" if self.positive else "linear")
 
     def _shaped(self, values: Floats) -> Floats:
         """As y was: (N,) for one column of targets given as such."""

@@ -52,6 +52,7 @@ class Promise:
         on: of which part.
         advice: what to do; "" where the promise is kept.
         levels: of real targets, what intervals of 50, 80 and 90 % hold.
+        targets: how many an input has, some of which may be missing; 1 of classes.
     """
 
     task: str
@@ -64,6 +65,7 @@ class Promise:
     on: str
     advice: str = ""
     levels: tuple[Coverage, ...] = ()
+    targets: int = 1
 
     @property
     def kept(self) -> bool:
@@ -77,11 +79,12 @@ class Promise:
             others = ", ".join(
                 f"{percent(c.level, 0)}: {percent(c.covered.value)}" for c in self.levels if c.level != self.promised
             )
+            things = "targets" if self.targets == 1 else "inputs"
+            whose = "" if self.targets == 1 else "the targets of "
             what = (
-                f"{percent(self.promised, 0)} intervals hold {percent(self.held)} of {self.inputs:,} {self.on} targets"
+                f"{percent(self.promised, 0)} intervals hold {percent(self.held)} of {whose}{self.inputs:,} {self.on} "
             )
-            what += f" ({others})" if others else ""
-            things = "targets"
+            what += f"{things} ({others})" if others else things
         else:
             what = (
                 f"{percent(self.promised)} sure of its classes on average, and right on {percent(self.held)} of "
@@ -121,11 +124,12 @@ def promise_of(outputs: Outputs, targets: Array, on: str = "test", guarantee: bo
     """
     if "max_prob" in outputs.scores:
         return _of_classes(outputs, targets, on, guarantee)
-    return of_intervals(own_coverage(outputs, targets, LEVELS), on, guarantee)
+    each = targets[0].size if len(targets) else 1
+    return of_intervals(own_coverage(outputs, targets, LEVELS), on, guarantee, each)
 
 
-def of_intervals(found: Sequence[Coverage], on: str, guarantee: bool = False) -> Promise | None:
-    """That of intervals, by how much those of 50, 80 and 90 % hold."""
+def of_intervals(found: Sequence[Coverage], on: str, guarantee: bool = False, targets: int = 1) -> Promise | None:
+    """That of intervals, by how much those of 50, 80 and 90 % hold, for inputs of so many targets."""
     if not found or not found[-1].inputs:
         return None
     off = [one for one in found if _broken(one.level, one.covered.value, one.inputs, Z_OF_THREE)]
@@ -133,7 +137,8 @@ def of_intervals(found: Sequence[Coverage], on: str, guarantee: bool = False) ->
     signs = {one.covered.value > one.level for one in off}
     verdict = KEPT if not off else SHAPE if len(signs) > 1 else WIDE if signs == {True} else NARROW
     numbers = (shown.level, shown.covered.value, shown.covered.low, shown.covered.high, shown.inputs)
-    return Promise("regression", verdict, *numbers, on, _advice("regression", verdict, guarantee), tuple(found))
+    advice = _advice("regression", verdict, guarantee)
+    return Promise("regression", verdict, *numbers, on, advice, tuple(found), targets)
 
 
 def _of_classes(outputs: Outputs, labels: Array, on: str, guarantee: bool) -> Promise | None:

@@ -72,7 +72,7 @@ def _units(place: RunFolder) -> Units:
     """Those of the run's target; of a run without one, the numbers as they are."""
     stored, recipe = place.read(RUN) or {}, place.read(RECIPE) or {}
     target = stored.get("target")
-    scale = None if target is None else TargetScale(tuple(target["mean"]), tuple(target["sd"]))
+    scale = None if target is None else TargetScale.from_dict(target)
     return Units.of(scale, recipe.get("teacher") is not None)
 
 

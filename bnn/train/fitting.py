@@ -18,7 +18,7 @@ from bnn._conversion.laplace_layers import Layers
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.data.batches import Batches, InMemory, training_batches
-from bnn.data.dataset import Data
+from bnn.data.dataset import Data, Part
 from bnn.likelihoods.registry import class_of
 from bnn.teacher import teacher_of
 from bnn.train.aside import guarantee_of, set_aside
@@ -182,7 +182,7 @@ def fit(
     start = torch.randint(2**62, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
     start = start.to(fabric.device)
     same_everywhere_(fabric, [start])
-    units = Units.of(data.target if isinstance(data, Data) else None, taught is not None)
+    units = _units(data, held_out, taught is not None)
     settings = Settings(folder, save_every, progress, tensorboard, units=units)
     warn_of_temperature(net, "it is trained now")
     forget_temperature_(net)
@@ -200,6 +200,13 @@ def fit(
     if history.guarantee is not None and folder is not None and not isinstance(data, Data) and fabric.is_global_zero:
         folder.write(GUARANTEE, history.guarantee.to_dict(), indent=None)
     return history
+
+
+def _units(data: Any, held_out: Any, taught: bool) -> Units:
+    """In which units progress is shown: only a `Data` knows how its targets were scaled."""
+    if not isinstance(data, Data) or data.target is None:
+        return Units.of(None, taught)
+    return Units.of(data.target, taught, data.train.y, held_out.y if isinstance(held_out, Part) else None)
 
 
 def _least(net: nn.Module, plan: Schedule) -> int:

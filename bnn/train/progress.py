@@ -85,7 +85,7 @@ def described(numbers: dict[str, Any], units: Units = AS_THEY_ARE) -> str:
 
     >>> described({"data": 0.25, "kl_u": 0.001, "kl_lamda": 0.2, "accuracy": 0.912, "epoch": 3})
     'training NLL 0.250, accuracy 91.2 %, KL 0.001 + 0.200'
-    >>> described({"data": 0.9, "rmse": 0.5, "validation_nll": 0.8}, Units(nll=11.5, rmse=115000.0))
+    >>> described({"data": 0.9, "rmse": 0.5, "validation_nll": 0.8}, Units(11.5, 11.5, 115000.0))
     'training NLL 12.400, RMSE 57,500; validation NLL 12.300'
     """
     parts = [numbers[name] for name in KL if name in numbers]

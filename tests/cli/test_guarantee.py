@@ -59,7 +59,7 @@ def test_too_few_rows_for_the_level(run: Path) -> None:
 def test_other_draws_have_no_guarantee(run: Path) -> None:
     ended = command(run, run.parent / "prices.csv", "--guarantee", 0.9, "--samples", 3)
     assert ended.code == 2
-    assert "of 20 draws with seed 0: leave --samples 3 and --seed 0 out" in ended.err
+    assert "of 20 draws with seed 0: leave --samples 3 out" in ended.err
 
 
 def test_too_little_data(tmp_path: Path) -> None:
@@ -67,6 +67,8 @@ def test_too_little_data(tmp_path: Path) -> None:
     ended = train("--data", table, "--target", "price", "--guarantee", "--out", tmp_path / "run", *QUICK)
     assert ended.code == 2
     assert "a guarantee would set 50 of 99 inputs aside, more than half" in ended.err
+    assert "give their number yourself, as guarantee=20" in ended.err
+    assert "[on the command line: --set data.guarantee=VALUE]" in ended.err
     assert not (tmp_path / "run").exists()
     own = ("--set", "data.guarantee=20", "--out", tmp_path / "run", *QUICK)
     ended = train("--data", table, "--target", "price", *own)

@@ -122,6 +122,8 @@ def test_too_few_rows_refuse() -> None:
         guarantee.intervals(new, level=0.99)
     with pytest.raises(ValueError, match="of each, and there are 60 of target 0, 60 of target 1"):
         calibrate(DRAWS, Y).intervals(NEW, level=0.99)
+    with pytest.raises(ValueError, match="of each, and there are 60 of rent, 60 of price"):
+        calibrate(DRAWS, Y).intervals(NEW, level=0.99, names=["rent", "price"])
 
 
 def test_mistakes_say_what_to_do() -> None:

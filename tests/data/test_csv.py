@@ -453,6 +453,17 @@ def test_test_rows_that_training_knows_are_counted(tmp_path: pathlib.Path) -> No
     csv(train, "buys", test=table(tmp_path, changed, "test.csv"), validation=None)  # another target: no copy
 
 
+def test_rows_of_a_guarantee_that_fitting_knows_are_counted(tmp_path: pathlib.Path) -> None:
+    """Of 40 rows, each there twice: those of the guarantee whose copy is not there, too."""
+    rows = [row | {"age": 20 + i / 4} for i, row in enumerate(people(40))]
+    path, again = table(tmp_path, rows), table(tmp_path, [*rows, *rows], "twice.csv")
+    csv(path, "buys", test=None, guarantee=15)  # warnings are errors here
+    with pytest.warns(UserWarning, match="rows set aside for a guarantee occur in the training or val") as caught:
+        data = csv(again, "buys", test=None, validation=0.2, guarantee=15)
+    alone = len({row.numpy().tobytes() for row in data.guarantee.x})
+    assert f": {15 - 2 * (15 - alone)} of 15 rows set aside" in str(caught[0].message)
+
+
 def test_what_differs_by_rounding_alone_is_constant(tmp_path: pathlib.Path) -> None:
     rows = [{"a": [0.1, 0.10000000000000002][i % 2], "b": 1e6 + i % 2, "y": i + 0.5} for i in range(20)]
     with pytest.warns(UserWarning, match="the same in all of the training part: 'a'$"):

@@ -45,6 +45,8 @@ def test_how_many() -> None:
     with pytest.raises(ValueError, match=r"table: a guarantee would set 50 of 99 inputs aside.*it takes 100 inputs"):
         inputs_aside(0.1, 99, "table")
     assert inputs_aside(0.1, 100) == 50
+    with pytest.raises(ValueError, match=r"would set 700 of 1000 inputs aside.*: give a share of at most 0.5, or give"):
+        inputs_aside(0.7, 1000)  # more inputs would not help
     for wrong in (1.5, -0.1, -3, True, "0.1"):
         with pytest.raises(ValueError, match=r"guarantee must be a share of the inputs, as 0.1"):
             inputs_aside(wrong, 1000)
@@ -76,7 +78,7 @@ def test_arrays_learn_nothing_from_it() -> None:
 
 def test_every_source_has_it(tmp_path: pathlib.Path) -> None:
     rng = np.random.default_rng(0)
-    lines = [f"{a:.3f},{b}" for a, b in zip(rng.normal(size=150), rng.choice(["u", "v"], 150), strict=True)]
+    lines = [f"{a:.6f},{b}" for a, b in zip(rng.normal(size=150), rng.choice(["u", "v"], 150), strict=True)]
     (tmp_path / "table.csv").write_text("\n".join(["a,b", *lines]))
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)

@@ -14,7 +14,7 @@ from torch import nn
 import bnn
 from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, wilson
 from bnn.evaluation.predictor import Outputs
-from bnn.evaluation.promise import Z_OF_THREE, promise_of
+from bnn.evaluation.promise import Z_OF_THREE, Promise, promise_of
 
 
 def reals(means: np.ndarray, sds: np.ndarray) -> Outputs:
@@ -57,6 +57,20 @@ def test_targets_that_are_missing_do_not_count() -> None:
     (found,) = own_coverage(normal(40), y, [0.5])
     assert (found.covered.value, found.inputs) == (1.0, 30)
     assert promise_of(normal(3), np.full(3, np.nan)) is None
+
+
+def test_of_several_targets_inputs_are_not_called_targets() -> None:
+    """30 inputs of 2 targets, of which 15 are missing: there are 45 targets."""
+    y = np.zeros((30, 2))
+    y[:15, 1] = np.nan
+    zeros, ones = np.zeros((1, 30, 2)), np.ones((1, 30, 2))
+    found = promise_of(reals(zeros, ones), y)
+    assert found is not None
+    assert "intervals hold 100.0 % of the targets of 30 test inputs" in found.sentence
+    assert Promise.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    one = promise_of(normal(30), np.zeros(30))
+    assert one is not None
+    assert "intervals hold 100.0 % of 30 test targets" in one.sentence
 
 
 def test_promises_that_are_kept_are_seldom_called_broken() -> None:

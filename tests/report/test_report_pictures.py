@@ -153,6 +153,17 @@ def test_stages_follow_each_other() -> None:
     assert curves[2].values == [1.1, 0.55]
 
 
+def test_an_rmse_in_other_units_is_called_so() -> None:
+    run = {"train": epochs(2, validation_rmse=0.5)}
+    captions = {
+        units: of([Entry("a", real(), None, run, units)], "training-validation-rmse") for units in ("", "scaled")
+    }
+    captions["log"] = of([Entry("a", real(), None, run, "of the logarithm")], "training-validation-rmse")
+    ends = {units: one.how.rpartition("; ")[2] for units, one in captions.items() if units}
+    assert ends == {"scaled": "RMSEs are scaled.", "log": "RMSEs are of the logarithm."}
+    assert "RMSEs" not in captions[""].how
+
+
 def test_epochs_without_a_number_are_left_out() -> None:
     run = {"train": [{"data": None}, {"data": float("nan")}, {"data": 2.0}, {}]}
     assert training.curves_of(run, training.QUANTITIES[3])[0][:2] == ([3], [2.0])

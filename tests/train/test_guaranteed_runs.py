@@ -116,15 +116,19 @@ def test_refusals_say_what_to_do(tmp_path: pathlib.Path) -> None:
         ValueError, match=r"guarantee=0.95: .* takes 19 calibration rows, and there are 15.* at most 0.937"
     ):
         run.predict(X[:3], guarantee=0.95)
-    with pytest.raises(ValueError, match=r"of 20 draws with seed 0: leave samples=5 and seed=0 out"):
+    with pytest.raises(ValueError, match=r"of 20 draws with seed 0: leave samples=5 out"):
         run.predict(X[:3], guarantee=0.9, samples=5)
-    with pytest.raises(ValueError, match="leave samples=20 and seed=3 out"):
+    with pytest.raises(ValueError, match="leave seed=3 out"):
         run.predict(X[:3], guarantee=0.9, seed=3)
     run.predict(X[:3], guarantee=0.9, samples=20)
     with pytest.raises(ValueError, match=r"guarantee is the probability that is guaranteed, between 0 and 1"):
         run.predict(X[:3], guarantee=90)
     with pytest.raises(ValueError, match=r"give it or guarantee=0.9, not both"):
         run.predict(X[:3], guarantee=0.9, level=0.9)
+    several = trained(data_of(REAL, 15))
+    several.targets = ("rent", "price")
+    with pytest.raises(ValueError, match="there are 15 of rent, 15 of price"):
+        several.predict(X[:3], guarantee=0.95)
     stored = json.loads((tmp_path / GUARANTEE).read_text())
     (tmp_path / GUARANTEE).write_text(json.dumps(stored | {"draws": "many"}))
     with pytest.raises(FileFormatError, match=r"guarantee.json cannot be read"):

@@ -45,7 +45,7 @@ def recipe(**changes: Any) -> Recipe:
         data={"name": "digits"},
         net={"name": "fcn", "hidden": [16, 16]},
         method=WIDE,
-        schedule=Schedule(epochs=2, lr=1e-3, batch_size=50),
+        schedule=Schedule(epochs=5, lr=1e-3, batch_size=50),
         pretrain=Schedule(epochs=40, lr=0.02, batch_size=50, cosine=True),
         likelihood="gaussian",
         retry=True,

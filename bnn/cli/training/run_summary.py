@@ -21,6 +21,7 @@ from bnn.train.prune_options import prune_options
 from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.run import Run
+from bnn.train.units import added_nll
 
 WIDTH, INDENT = 110, 12 * " "  # of a paragraph
 FEW_LAYERS = 2  # that a line names
@@ -117,8 +118,8 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
     NLLs are per input, in the target's own units. `df` of what was settled is None where the noise is Gaussian.
     """
     assert run.history is not None
-    scale = data.target
-    shift = 0.0 if scale is None else sum(map(math.log, scale.sd)) + (sum(scale.mean) if scale.log else 0.0)
+    known = None if data.validation is None else data.validation.y
+    shift = 0.0 if data.target is None else added_nll(data.target, known)
     nlls = None if run.likelihoods is None else {name: nll + shift for name, nll in run.likelihoods.items()}
     second = None if run.retry is None or run.retry.second is None else run.retry.second + shift
     retry = run.retry and {"first": run.retry.first + shift, "second": second, "kept": run.retry.kept}

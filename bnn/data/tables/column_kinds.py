@@ -130,15 +130,26 @@ def _warn_of_alike(rows: Table, name: str, values: Iterable[str]) -> None:
 
 
 def warn_of_shared_rows(data: Data) -> None:
-    """Warns of test rows that occur in training, too: all features and the target are the same."""
-    if data.test is None:
-        return
+    """Warns of rows that are tests, or set aside for a guarantee, and copies: all features and the target are those of
+    a row of training; for a guarantee also of validation.
+    """
     known = set(_keys(data.train))
-    shared = sum(key in known for key in _keys(data.test))
-    if shared:
+    shared = 0 if data.test is None else sum(key in known for key in _keys(data.test))
+    if data.test is not None and shared:
         warnings.warn(
             f"{data.name}: {shared} of {len(data.test)} test rows occur in the training part, too (the same features "
             "and target); if they are copies, remove them: what is known already is no test",
+            stacklevel=3,
+        )
+    if data.guarantee is None:
+        return
+    known |= set() if data.validation is None else set(_keys(data.validation))
+    shared = sum(key in known for key in _keys(data.guarantee))
+    if shared:
+        warnings.warn(
+            f"{data.name}: {shared} of {len(data.guarantee)} rows set aside for a guarantee occur in the training or "
+            "validation part, too (the same features and target); if they are copies, remove them: a guarantee holds "
+            "for new rows that are copies as often",
             stacklevel=3,
         )
 

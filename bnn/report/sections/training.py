@@ -115,7 +115,7 @@ def _picture(quantity: Quantity, found: Sequence[tuple[Drawn, list[Curve]]]) -> 
 
     dashed = any(curve.dashed for _, curves in found for curve in curves)
     units = next((run.entry.units for run, _ in found if run.entry.units), "")
-    other = f"; of the {units} target" if units and quantity.key == "validation-rmse" else ""
+    other = f"; RMSEs are {units}" if units and quantity.key == "validation-rmse" else ""
     how = f"{quantity.how}{'; dashed is the plain training before the conversion' if dashed else ''}{other}."
     facts = ", ".join(f"{run.name} ends at {written.figures(curves[-1].values[-1])}" for run, curves in found)
     return Picture(SECTION, f"training-{quantity.key}", quantity.title, how, facts, draw, overlaid=True)

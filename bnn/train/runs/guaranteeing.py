@@ -69,18 +69,21 @@ class RunGuarantee:
 
     def check(self, draws: int, seed: int) -> None:
         """Raises OptionError unless predictions are made as those that it was made from."""
-        if (draws, seed) != (self.draws, self.seed):
+        others = ({"samples": draws} if draws != self.draws else {}) | ({"seed": seed} if seed != self.seed else {})
+        if others:
             raise OptionError(
                 f"{{guarantee}} holds for the predictions that it was made from, of {self.draws} draws with seed "
-                f"{self.seed}: leave {{samples}} and {{seed}} out",
+                f"{self.seed}: leave {' and '.join(f'{{{name}}}' for name in others)} out",
                 guarantee=None,
-                samples=draws,
-                seed=seed,
+                **others,
             )
 
-    def intervals(self, outputs: Outputs, level: float, target: TargetScale | None) -> tuple[Array, Array]:
+    def intervals(
+        self, outputs: Outputs, level: float, target: TargetScale | None, names: Sequence[str] = ()
+    ) -> tuple[Array, Array]:
         """Lower and upper ends (N, ...), in the target's own units, whose order is that of the network's."""
-        return own_units(_refused(lambda: self.guarantee.intervals(as_predicted(outputs), level), level), target)
+        found = _refused(lambda: self.guarantee.intervals(as_predicted(outputs), level, names=names), level)
+        return own_units(found, target)
 
     def sets(self, outputs: Outputs, level: float, classes: Sequence[str]) -> list[str]:
         """The classes of every set, the most probable first, in one text with semicolons between."""

@@ -265,7 +265,9 @@ class Run:
             sets = None if promised is None else promised.sets(outputs, options.promised, self.classes)
             answers = class_answers(given, outputs, self.classes, rule, probs, sets)
         else:
-            ends = None if promised is None else promised.intervals(outputs, options.promised, self.target)
+            ends = (
+                None if promised is None else promised.intervals(outputs, options.promised, self.target, self.targets)
+            )
             answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends, self.targets)
         kept = self.promise if promised is None else None
         if promised is not None:
