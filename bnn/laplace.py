@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
-from bnn._common.checks import check_choice, check_positive, check_size
+from bnn._common.checks import check_bool, check_choice, check_positive, check_size
 from bnn._common.progress import progress_of
 from bnn._common.text import listed
 from bnn._conversion.curvature import Seen, Watch
@@ -33,13 +34,16 @@ from bnn.functional.laplace import (
     fitted_precision,
     log_evidence,
 )
+from bnn.functional.temperature import mixture_losses
 from bnn.likelihoods.base import about, fitting_targets, predictive_nll
 from bnn.likelihoods.registry import DEFAULTS
 from bnn.nn.base import plain_weights
 from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
+from bnn.temperature import fitted as fitted_temperature
 
 GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "validation" tries
+FACTORS = tuple(10.0 ** (power / 4) for power in range(1, 9))  # of all variances: up to 100
 CHOICES = ["marginal", "validation"]
 ALLOWED = 0.01  # of the validation NLL: what a wider posterior may cost
 LOOK, DRAWS, LOST = 200, 20, 0.1  # inputs and draws that tell whether a posterior is too wide: by so many nats
@@ -56,6 +60,7 @@ class Laplace:
     likelihood: Any  # as it was given, or with the noise that was fitted: `bnn.predict` needs it for regression
     effective_parameters: dict[str, float]  # how many the data determine, by layer
     inputs: int  # how many the curvature was taken from
+    variance_factor: dict[str, float] = field(default_factory=dict)  # by layer, where "validation" chose one beyond 1
 
 
 def laplace_(
@@ -71,6 +76,7 @@ def laplace_(
     num_data: int | None = None,
     batch_size: int = 500,
     samples: int = 20,
+    calibrated: bool = False,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
 ) -> Laplace:
@@ -94,8 +100,10 @@ def laplace_(
         layers: "last" (of those that run), "all" inducing ones, a name, a glob on names, a module, or a list of these.
         prior_precision: tau: "marginal" maximises the marginal likelihood, layer by layer; "validation" takes, of 17
             for all layers, the smallest whose NLL on `validation` is within 1 %, or a paired standard error, of the
-            least: a posterior as wide as costs nothing there; or a number, in units of the prior the layer has (of a
-            plain layer: the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
+            least: a posterior as wide as costs nothing there. Where that is the smallest of all, so that the curvature
+            alone keeps it narrow, all variances are multiplied by up to 100 by the same rule, as if there were so many
+            times fewer data (unless `calibrated`). Or a number, in units of the prior the layer has (of a plain layer: the precision of its
+            weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
         likelihood: as for `bnn.fit`; None: "categorical" for integer targets, else Gaussian noise, whose sd is fitted
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
         validation: held-out data for "validation"; None: the validation part of a `Data`.
@@ -110,6 +118,9 @@ def laplace_(
         num_data: how many inputs the posterior is for; None: as many as there are in `data`.
         batch_size: inputs at a time, where `data` is no loader.
         samples: draws per prediction on `validation`.
+        calibrated: of classes, whether "validation" judges each precision with the temperature that is best for it: for
+            `bnn.calibrate_` afterwards. Otherwise a network that is too sure of itself gets a wider posterior, as its
+            draws take the place of a temperature.
         generator: of sampled labels and of draws on validation data.
         progress: None shows a bar on terminals, True lines elsewhere, too, False nothing.
 
@@ -137,6 +148,7 @@ def laplace_(
     check_size("num_data", num_data, none=True)
     check_size("batch_size", batch_size)
     check_size("samples", samples)
+    check_bool("calibrated", calibrated)
     if isinstance(prior_precision, str):
         check_choice("prior_precision", prior_precision, CHOICES)
     else:
@@ -144,7 +156,7 @@ def laplace_(
     source = _Source(data, validation, batch_size, device_of(network))
     if prior_precision == "validation" and source.validation is None:
         raise ValueError("prior_precision='validation' needs validation data: pass validation=, or use 'marginal'")
-    asked = _Asked(layers, prior_precision, likelihood, labels, inducing_cols, num_data, samples, generator)
+    asked = _Asked(layers, prior_precision, likelihood, labels, inducing_cols, num_data, samples, calibrated, generator)
     members = members_of(network)
     warn_of_temperature(network, "it gets another posterior now")
     with torch.inference_mode(False), unchanged_on_error(network, []):
@@ -172,6 +184,7 @@ class _Asked(NamedTuple):
     columns: int | None
     num_data: int | None
     samples: int
+    calibrated: bool
     generator: torch.Generator | None
 
 
@@ -226,8 +239,8 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
     plain = _convert_plain_(network, named)
     if asked.columns is not None and not plain:
         raise ValueError(
-            f"inducing_cols is for layers without a posterior, plain ones or points, and {listed(named)} have one, with "
-            "sizes of its own: leave it out"
+            f"inducing_cols is for layers without a posterior, plain ones or points, and {listed(named)} have one, "
+            "with sizes of its own: leave it out"
         )
     layers = {name: layer for name, layer in named.items() if isinstance(layer, InducingBase)}
     with progress_of(progress, source.number, "Laplace", "inputs", transient=True) as advance:
@@ -237,7 +250,8 @@ def _one(network: nn.Module, source: _Source, asked: _Asked, progress: bool | No
         curvatures, seen = watch.curvatures(source.batches)
         for curvature in curvatures:
             if asked.columns is not None and curvature.layer in plain:
-                curvature.narrow(before(curvature.layer).mean, asked.columns)
+                mean = before(curvature.layer).mean
+                curvature.narrow(mean.to(curvature.layer.z_row.dtype), asked.columns)  # which its rank is exact to
         eigenvalues = watch.eigenvalues(curvatures, source.batches)
     if not math.isfinite(seen.log_likelihood):
         raise ValueError("the likelihood of the targets is not finite: look for NaN or inf in them")
@@ -312,14 +326,14 @@ def _convert_plain_(network: nn.Module, named: dict[str, nn.Module]) -> set[nn.M
 
 def _together(found: list[Laplace]) -> Laplace:
     """Of an ensemble: layers by their names in it, and the noise of all members together."""
-    precisions, numbers = (
+    precisions, numbers, factors = (
         {f"members.{i}.{name}": value for i, one in enumerate(found) for name, value in getattr(one, part).items()}
-        for part in ("prior_precision", "effective_parameters")
+        for part in ("prior_precision", "effective_parameters", "variance_factor")
     )
     likelihood = found[0].likelihood
     if any(one.likelihood is not likelihood for one in found):
         likelihood = likelihood.pooled([one.likelihood for one in found])
-    return Laplace(precisions, sum(one.log_evidence for one in found), likelihood, numbers, found[0].inputs)
+    return Laplace(precisions, sum(one.log_evidence for one in found), likelihood, numbers, found[0].inputs, factors)
 
 
 class _Fit:
@@ -329,6 +343,7 @@ class _Fit:
         self.network, self.found, self.seen = network, found, seen
         self.likelihood, self.fits_noise = likelihood, fits_noise
         self.taus: list[float] = []
+        self.factor = 1.0  # of all variances
 
     def choose_(self, asked: _Asked, source: _Source) -> None:
         """Chooses precisions and noise, and gives all layers their posteriors, in place."""
@@ -339,14 +354,20 @@ class _Fit:
             self.set_(None)
             return
         number = int(torch.randint(2**62, (), generator=asked.generator, device=_device_of(asked.generator)))
-        losses = []
-        for tau in GRID:
-            self.set_(tau)
-            losses.append(self._losses(source, asked.samples, number))
-        self.set_(GRID[widest(torch.stack(losses))])
 
-    def set_(self, tau: float | None) -> None:
-        """Posteriors under the precision `tau`; None: by marginal likelihood."""
+        def losses(tau: float, factor: float) -> Tensor:
+            self.set_(tau, factor)
+            return self._losses(source, asked, number)
+
+        candidates = [(tau, 1.0) for tau in GRID]
+        found = [losses(*one) for one in candidates]
+        if widest(torch.stack(found)) == 0 and not asked.calibrated:
+            wider = [(GRID[0], factor) for factor in reversed(FACTORS)]
+            candidates, found = wider + candidates, [losses(*one) for one in wider] + found
+        self.set_(*candidates[widest(torch.stack(found))])
+
+    def set_(self, tau: float | None, factor: float = 1.0) -> None:
+        """Posteriors under the precision `tau`, all variances times `factor`; None: by marginal likelihood."""
         curvatures, means = [one.all_entries() for one in self.found], [one.mean for one in self.found]
         variance = 1.0
         if self.fits_noise:
@@ -356,21 +377,28 @@ class _Fit:
             self.taus = [fitted_precision(*pair) for pair in zip(curvatures, means, strict=True)]
         else:
             self.taus = [tau] * len(means)
-        self.curvatures = [one / variance for one in curvatures]
+        self.factor, self.taus = factor, [own / factor for own in self.taus]
+        self.curvatures = [one / (variance * factor) for one in curvatures]
         for one, own in zip(self.found, self.taus, strict=True):
-            one.set_(own, variance)
+            one.set_(own, variance * factor)
 
-    def _losses(self, source: _Source, samples: int, number: int) -> Tensor:
-        """The NLL of every validation input, (N,), the same draws for all precisions."""
+    def _losses(self, source: _Source, asked: _Asked, number: int) -> Tensor:
+        """The NLL of every validation input, (N,), the same draws for all precisions; of every target if calibrated."""
         losses: list[Tensor] = []
+        known = about(self.likelihood)
+        calibrated = asked.calibrated and known.logits
         with torch.no_grad(), evaluating(self.network):
             for part, (x, y) in enumerate(source.held_out()):
-                outputs = draws(self.network, x, samples, torch.Generator().manual_seed((number + part) % 2**62))
+                outputs = draws(self.network, x, asked.samples, torch.Generator().manual_seed((number + part) % 2**62))
                 targets = fitting_targets(y, outputs[0], self.likelihood)
-                losses.append(predictive_nll(self.likelihood, outputs, targets).cpu())
+                of_batch = known.gaps if calibrated else partial(predictive_nll, self.likelihood)
+                losses.append(of_batch(outputs, targets).cpu())
         if not losses:
             raise ValueError("validation holds no inputs: expected at least one batch")
-        return torch.cat(losses)
+        if not calibrated:
+            return torch.cat(losses)
+        temperature, _ = fitted_temperature(losses)
+        return torch.cat([mixture_losses(gaps, 1 / temperature)[0] for gaps in losses])
 
     def result(self, names: list[str]) -> Laplace:
         """What users get."""
@@ -386,6 +414,7 @@ class _Fit:
             self.likelihood,
             dict(zip(names, numbers, strict=True)),
             self.seen.inputs,
+            {} if self.factor == 1 else dict.fromkeys(names, self.factor),
         )
 
 

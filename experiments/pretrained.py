@@ -11,7 +11,7 @@ A row is a network, and what is added to it after training, as "point taught + l
     + temperature   one temperature for all logits
     + laplace       a posterior over all inputs of the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
-    + laplace and temperature  the former, then one temperature
+    + laplace and temperature  the same, each precision judged with a temperature of its own; then one temperature
 
 The last layer of converted networks is put back as the plain layer that it is before Laplace, so that its posterior has
 all directions of its inputs; conversions leave room for it, so that no row has more than its share of parameters.

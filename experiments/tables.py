@@ -55,7 +55,8 @@ def kept(name: str, build: Callable[[], nn.Module], train_: Callable[[nn.Module,
 def with_laplace_(
     net: nn.Module, sets: Sets, settings: dict[str, Any], ending: str, directions: int | None = None
 ) -> None:
-    """Gives the last layer Laplace's posterior, in place; "marginal laplace": the prior by marginal likelihood.
+    """Gives the last layer Laplace's posterior, in place; "marginal laplace": the prior by marginal likelihood;
+    "... temperature": by validation data, with one temperature for each precision.
 
     Of a plain layer in so many `directions` of its inputs, None: all.
 
@@ -74,6 +75,7 @@ def with_laplace_(
             num_data=len(train),
             inducing_cols=directions,
             samples=settings.get("choosing_draws", 5) if drawn_layers(net) else 20,
+            calibrated=ending.endswith("temperature"),
             progress=False,
         )
 

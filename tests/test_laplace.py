@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -358,30 +360,102 @@ def test_the_prior_precision_is_folded_into_the_layer() -> None:
     assert torch.allclose(curvatures[0] - 1, 4 * curvatures[1] - 4, atol=1e-2, rtol=1e-3)
 
 
-def test_validation_chooses_the_widest_posterior_that_costs_nothing() -> None:
-    net, data, held_out = mlp(), classes(60), classes(200)
+def losses_by_hand(
+    net: nn.Module, data: Any, held_out: Any, precisions: Sequence[float], calibrated: bool = False
+) -> list[Tensor]:
+    """The NLL of every held-out input under each precision: the draws of `laplace_(generator=_seeded(), samples=10)`,
+    which has one batch of all inputs, seeded by the first number of the generator."""
+    number = int(torch.randint(2**62, (), generator=_seeded()))
     losses = []
-    for tau in bnn.laplace.GRID:  # the same draws by hand: one batch of all 200, seeded by the first number of `own`
-        own, one = torch.Generator().manual_seed(3), copy.deepcopy(net)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bnn.laplace_(one, data, prior_precision=tau)
-        number = int(torch.randint(2**62, (), generator=own))
+    for tau in precisions:
+        one = copy.deepcopy(net)
+        bnn.laplace_(one, data, prior_precision=tau)
         logits = bnn.draws(one.eval(), held_out[0], samples=10, generator=torch.Generator().manual_seed(number))
-        losses.append(-logits.softmax(-1).mean(0).log().gather(1, held_out[1][:, None])[:, 0].detach())
+        nlls = partial(_nlls, logits.detach().double(), held_out[1])
+        best = min(torch.logspace(-1, 1, 401).tolist(), key=lambda T: nlls(T).mean().item()) if calibrated else 1.0
+        losses.append(nlls(best))
+    return losses
+
+
+def _nlls(logits: Tensor, y: Tensor, T: float) -> Tensor:
+    return -(logits / T).softmax(-1).mean(0).log().gather(1, y[:, None])[:, 0]
+
+
+def sure(*sizes: int, times: float = 2) -> list[Any]:
+    """A network that is so many times too sure of itself, which wide posteriors mend and so does a temperature, and
+    data."""
+    net = mlp()
+    net[2].weight.data *= 6 * times
+    x = [torch.randn(n, 4) for n in sizes]
+    with torch.no_grad():
+        labels = [torch.distributions.Categorical(logits=net(one) / times).sample() for one in x]
+    return [net, *zip(x, labels, strict=True)]
+
+
+def chosen_by_hand(losses: list[Tensor]) -> int:
     best = min(losses, key=torch.mean)
     errors = [(loss - best).std() / len(loss) ** 0.5 for loss in losses]
     about = [(loss - best).mean() <= max(error, 0.01 * best.mean()) for loss, error in zip(losses, errors, strict=True)]
     assert about.index(True) < [loss is best for loss in losses].index(True)  # wider than the best: the rule decides
-    generator = torch.Generator().manual_seed(3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = bnn.laplace_(
-            net, data, prior_precision="validation", validation=held_out, samples=10, generator=generator
-        )
-    assert found.prior_precision["2"] == bnn.laplace.GRID[about.index(True)]
+    return about.index(True)
+
+
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is too wide")
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_validation_chooses_the_widest_posterior_that_costs_nothing(calibrated: bool) -> None:
+    torch.manual_seed(1)
+    net, data, held_out = sure(60, 400)
+    expected = chosen_by_hand(losses_by_hand(net, data, held_out, bnn.laplace.GRID, calibrated))
+    options: dict[str, Any] = {"validation": held_out, "samples": 10, "generator": _seeded(), "calibrated": calibrated}
+    found = bnn.laplace_(net, data, prior_precision="validation", **options)
+    assert found.prior_precision["2"] == bnn.laplace.GRID[expected]
+    assert not found.variance_factor
     with pytest.raises(ValueError, match="needs validation data"):
         bnn.laplace_(mlp(), data, prior_precision="validation")
+
+
+def test_a_posterior_that_its_curvature_keeps_narrow_is_widened() -> None:
+    """With 10^5 data no precision lets a network that is too sure of itself doubt: the variances are multiplied."""
+    torch.manual_seed(2)
+    net, data, held_out = sure(300, 400, times=6)
+    narrow, wide = copy.deepcopy(net), copy.deepcopy(net)
+    bnn.laplace_(narrow, data, prior_precision=bnn.laplace.GRID[0], num_data=10**5)
+    found = bnn.laplace_(
+        wide, data, prior_precision="validation", validation=held_out, num_data=10**5, generator=_seeded()
+    )
+    factor = found.variance_factor["2"]
+    assert factor in bnn.laplace.FACTORS
+    assert math.isclose(found.prior_precision["2"], bnn.laplace.GRID[0] / factor, rel_tol=1e-6)
+    variances = [bnn.draws(one.eval(), held_out[0], 4000, _seeded()).var(0).mean().item() for one in (narrow, wide)]
+    assert math.isclose(variances[1] / variances[0], factor, rel_tol=0.02)
+    nlls = [
+        bnn.predict(one, held_out[0], samples=200).probs.gather(1, held_out[1][:, None]).log().mean().neg().item()
+        for one in (narrow, wide)
+    ]
+    assert nlls[1] < nlls[0] - 0.05
+
+
+def test_a_layer_without_noise_may_have_other_directions() -> None:
+    net, data = mlp(), classes(300)
+    bnn.bayesianize_(net, "point-u", inducing_rows=2, inducing_cols=2)
+    expected, own, all_of_them = net(data[0]).detach(), copy.deepcopy(net), copy.deepcopy(net)
+    bnn.laplace_(own, data, prior_precision=1.0)
+    bnn.laplace_(all_of_them, data, prior_precision=1.0, inducing_cols=100)
+    plain = nn.Linear(16, 3)
+    plain.load_state_dict({"weight": net[2].weight.detach(), "bias": net[2].bias.detach()})
+    same = nn.Sequential(net[0], net[1], plain)
+    bnn.laplace_(same, data, prior_precision=1.0)
+    assert [len(one[2].z_col) for one in (own, all_of_them, same)] == [2, 17, 17]
+    for one in (own, all_of_them):
+        assert torch.allclose(bnn.draws(one.eval(), data[0], samples=0)[0], expected, atol=1e-5)
+    found = [bnn.predict(one, data[0], samples="logits", generator=_seeded()) for one in (all_of_them, same)]
+    assert torch.allclose(found[0].probs, found[1].probs, atol=1e-3)
+    assert torch.allclose(found[0].epistemic, found[1].epistemic, atol=1e-3)
+    before = copy.deepcopy(net)
+    with pytest.raises(ValueError, match="rank 2"):
+        bnn.laplace_(net, data, inducing_cols=1)
+    assert torch.equal(net(data[0]), before(data[0]))
+    assert type(net[2]) is type(before[2])
 
 
 def test_fewer_columns_keep_the_function_and_the_mean_variance() -> None:

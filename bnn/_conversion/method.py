@@ -42,8 +42,8 @@ class Method:
         lr, scratch_lr: learning rates for a network that is trained already, and for one that is not.
         hidden: default widths of hidden layers; None: the network's own.
         aliases: other names for it.
-        laplace: what `bnn.fit` is to do in the end, as its `laplace=` takes it: command line and estimators do so unless
-            told otherwise. None: nothing.
+        laplace: what `bnn.fit(laplace=)` is given by the command line and by estimators, unless they are told
+            otherwise. None: nothing.
         instead: what to do where one network is to be converted, and this method is something else.
     """
 

@@ -61,7 +61,8 @@ def run_recipe(
         history = replace(history, tuned=prune_and_train_(net, data, options, chosen.schedule, own))
         history.likelihood = history.likelihood if history.tuned is None else history.tuned.likelihood
     if recipe.laplace is not None:
-        stage = LaplaceStage(recipe.laplace, data, history.likelihood)
+        calibrated = recipe.calibrate and why_not_calibrated(data, history.likelihood) is None
+        stage = LaplaceStage(recipe.laplace, data, history.likelihood, calibrated=calibrated)
         history.laplace = stage.run_(net, derived(recipe.seed, LAPLACE), settings.get("progress"))
         history.noise = NoiseStage(history.likelihood, data).run_(net, derived(recipe.seed, NOISE))
     compared = None if before is None else Comparison.of(before, held_out_losses(net, history.likelihood, data))

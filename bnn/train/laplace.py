@@ -15,8 +15,11 @@ from bnn._conversion.laplace_layers import chosen_layers
 from bnn._engine.inputs import device_of, evaluating
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device
+from bnn.functional.kernels import to_matrix
 from bnn.laplace import Laplace, check_known, laplace_, members_of
 from bnn.likelihoods.base import about
+from bnn.nn.base import plain_weights
+from bnn.nn.families.inducing import InducingBase
 from bnn.prediction import draws
 from bnn.temperature import LEAST
 from bnn.train.laplace_options import laplace_options
@@ -34,6 +37,7 @@ class LaplaceStage:
         likelihood: the one that is trained; a noise that was learned is held.
         num_data: how many inputs the posterior is for; None: as many as there are.
         validation: held-out data; None: those of a `Data`.
+        calibrated: whether a temperature is fitted afterwards.
     """
 
     asked: Any
@@ -41,6 +45,7 @@ class LaplaceStage:
     likelihood: Any
     num_data: int | None = None
     validation: Any = None
+    calibrated: bool = False
 
     def check(self, network: nn.Module) -> None:
         """Raises before training what `run_` would raise after it: on a few inputs, and nothing is changed.
@@ -59,7 +64,7 @@ class LaplaceStage:
             check_known(data.y if isinstance(data, Part) else None)
             x = to_device(next(batches_in_order(data, FEW))[0], device)
             for member in members_of(network):
-                chosen_layers(member, options["layers"], x)
+                _check_columns(chosen_layers(member, options["layers"], x), options.get("inducing_cols"))
             output = draws(network, x, samples=0, generator=torch.Generator())[0]
             about(self.likelihood).sampled_score(output, torch.Generator())
 
@@ -73,6 +78,7 @@ class LaplaceStage:
                 likelihood=self.likelihood,
                 validation=self.validation,
                 num_data=self.num_data,
+                calibrated=self.calibrated,
                 generator=torch.Generator().manual_seed(seed),
                 progress=progress,
                 **self.options(),
@@ -91,6 +97,20 @@ class LaplaceStage:
         return self.data.validation if self.validation is None and isinstance(self.data, Data) else self.validation
 
 
+def _check_columns(layers: dict[str, nn.Module], columns: int | None) -> None:
+    """Raises where a layer's weights, once trained, will need more directions than it may have."""
+    for name, layer in layers.items():
+        inducing = isinstance(layer, InducingBase)
+        rank = (
+            min(layer.z_row.shape[0], layer.z_col.shape[0]) if inducing else min(to_matrix(*plain_weights(layer)).shape)
+        )
+        if columns is not None and columns < rank:
+            raise ValueError(
+                f"laplace: inducing_cols={columns} cannot keep the weights of layer {name!r}, which may have rank "
+                f"{rank}: give at least as many, or leave it out"
+            )
+
+
 def _many(held_out: Any) -> bool:
     """Whether there are validation data for a choice, as many as for a temperature."""
     found = None if held_out is None else taken(held_out, "validation")
@@ -102,7 +122,7 @@ def record(found: Laplace | None) -> dict[str, Any] | None:
     """As JSON, without the likelihood, which a run keeps for itself."""
     if found is None:
         return None
-    names = ("prior_precision", "log_evidence", "effective_parameters", "inputs")
+    names = ("prior_precision", "log_evidence", "effective_parameters", "inputs", "variance_factor")
     return {name: getattr(found, name) for name in names}
 
 

@@ -182,7 +182,9 @@ def _laplace(found: dict[str, Any]) -> str:
     else:
         low, high = min(precisions.values()), max(precisions.values())
         text = f"{len(precisions)} layers (prior precisions {low:.3g} to {high:.3g})"
-    return f"{text}, from {found['inputs']:,} training inputs"
+    factors = set(found["variance_factor"].values())
+    wider = f", sds times {max(factors) ** 0.5:.2g}" if factors else ""
+    return f"{text}{wider}, from {found['inputs']:,} training inputs"
 
 
 def _calibrated(run: Run, data: Data) -> str | None:
