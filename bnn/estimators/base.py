@@ -296,13 +296,14 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         device = next(self.network_.parameters()).device
         samples = {"samples": _members(self.network_)}
         converted = any(isinstance(module, BayesianLayer) for module in self.network_.modules())
+        laplace = get(self.method).laplace if converted else None
         return train(
             self.network_,
             data,
             likelihood=likelihood.to(device),
             seed=seed,
             progress=self.verbose,
-            laplace=get(self.method).laplace if converted else None,
+            laplace=None if laplace is None else dict(laplace),
             **schedule | samples,
         )
 

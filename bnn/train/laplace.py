@@ -100,10 +100,10 @@ class LaplaceStage:
 def _check_columns(layers: dict[str, nn.Module], columns: int | None) -> None:
     """Raises where a layer's weights, once trained, will need more directions than it may have."""
     for name, layer in layers.items():
-        inducing = isinstance(layer, InducingBase)
-        rank = (
-            min(layer.z_row.shape[0], layer.z_col.shape[0]) if inducing else min(to_matrix(*plain_weights(layer)).shape)
-        )
+        if isinstance(layer, InducingBase):
+            rank = min(len(layer.z_row), len(layer.z_col))
+        else:
+            rank = min(to_matrix(*plain_weights(layer)).shape)
         if columns is not None and columns < rank:
             raise ValueError(
                 f"laplace: inducing_cols={columns} cannot keep the weights of layer {name!r}, which may have rank "
