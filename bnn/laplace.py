@@ -102,8 +102,8 @@ def laplace_(
             for all layers, the smallest whose NLL on `validation` is within 1 %, or a paired standard error, of the
             least: a posterior as wide as costs nothing there. Where that is the smallest of all, so that the curvature
             alone keeps it narrow, all variances are multiplied by up to 100 by the same rule, as if there were so many
-            times fewer data (unless `calibrated`). Or a number, in units of the prior the layer has (of a plain layer: the precision of its
-            weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
+            times fewer data (unless `calibrated`). Or a number, in units of the prior the layer has (of a plain layer:
+            the precision of its weights). It is folded into the layer's prior sd: sigma / sqrt(tau).
         likelihood: as for `bnn.fit`; None: "categorical" for integer targets, else Gaussian noise, whose sd is fitted
             by marginal likelihood (as for "gaussian"). A `Gaussian` object keeps its sd.
         validation: held-out data for "validation"; None: the validation part of a `Data`.
