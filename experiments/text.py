@@ -52,7 +52,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     base, _, ending = settings["row"].partition(" + ")
     net, seconds = (copy.deepcopy(plain), 0.0) if base == "original" else fitted(base, plain, sets, settings)
     if ending.endswith("laplace"):
-        everywhere = net.head.in_features + 1 if base.startswith("point") else None  # of a plain head they are all there
+        everywhere = net.head.in_features + 1 if base.startswith("point") else None  # a plain head has them all
         with_laplace_(net, sets, settings, ending, everywhere)
     elif ending == "temperature":
         bnn.calibrate_(net, sets.validation, progress=False)
