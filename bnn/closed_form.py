@@ -52,7 +52,7 @@ def predict_outputs(
     noises: list[Tensor] = []  # (K, width) of every member: made once, when the first batch tells how wide
     parts: list[Prediction] = []
     for batch in batches_of(x, batch_size):
-        inputs = [_input_of(member, head, batch) for member, head in heads]
+        inputs = [input_of(member, head, batch) for member, head in heads]
         for some in _chunks([head for _, head in heads], inputs):
             closed = [likelihoods.about(likelihood).from_gaussian(one.mean(), one.variance()) for one in some]
             if closed[0] is not None:
@@ -138,7 +138,7 @@ class _Run(NamedTuple):
     mark: Any  # tells whether it changes in place
 
 
-def _input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
+def input_of(network: nn.Module, layer: InducingBase, x: Any) -> Tensor:
     """What the layer is given where the network runs on x. Raises ValueError unless its output is the network's."""
     runs: list[_Run] = []
 

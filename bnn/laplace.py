@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from bnn._conversion.laplace_layers import Layers, check_width, chosen_layers
 from bnn._conversion.posterior import Found, before, set_whole_, to_plain_
 from bnn._conversion.undo import unchanged_on_error
 from bnn._engine.inputs import batches_of, check_network, device_of, evaluating
-from bnn._engine.members import Mixture, mixtures
+from bnn._engine.members import Mixture, last_layers, mixtures
 from bnn._engine.noise import unwrapped
 from bnn._engine.temperature import forget_temperature_, warn_of_temperature
 from bnn.bayesianize import convert_chosen_
+from bnn.closed_form import input_of
 from bnn.data.dataset import Data, Part, each
 from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.functional.kernels import to_matrix
@@ -46,6 +47,7 @@ GRID = tuple(10.0 ** (power / 2) for power in range(-8, 9))  # precisions that "
 FACTORS = tuple(10.0 ** (power / 4) for power in range(1, 9))  # of all variances: up to 100
 CHOICES = ["marginal", "validation"]
 ALLOWED = 0.01  # of the validation NLL: what a wider posterior may cost
+KEPT_BYTES = 2**28  # of the last layer's inputs on validation data
 LOOK, DRAWS, LOST = 200, 20, 0.1  # inputs and draws that tell whether a posterior is too wide: by so many nats
 MOST_OUTPUTS = {"exact": math.inf, "sampled": 0}  # of a network for which one backward pass is made for each of them
 FEW_OUTPUTS, FEW_OUTPUTS_OF_ALL = 100, 10  # where nobody says: only through the last layer these passes cost little
@@ -355,9 +357,12 @@ class _Fit:
             return
         number = int(torch.randint(2**62, (), generator=asked.generator, device=_device_of(asked.generator)))
 
+        self.set_(GRID[0])  # layers that were points draw now
+        end = self._end(source)
+
         def losses(tau: float, factor: float) -> Tensor:
             self.set_(tau, factor)
-            return self._losses(source, asked, number)
+            return self._losses(end, asked, number)
 
         candidates = [(tau, 1.0) for tau in GRID]
         found = [losses(*one) for one in candidates]
@@ -382,14 +387,34 @@ class _Fit:
         for one, own in zip(self.found, self.taus, strict=True):
             one.set_(own, variance * factor)
 
-    def _losses(self, source: _Source, asked: _Asked, number: int) -> Tensor:
+    def _end(self, source: _Source) -> tuple[nn.Module, Callable[[], Iterable[tuple[Any, Any]]]]:
+        """What draws, and the validation data for it: the last layer alone on its inputs, which no precision changes,
+        where nothing else draws and nothing follows; else the whole network."""
+        layer, kept, size = self.found[0].layer, [], 0
+        with torch.no_grad(), evaluating(self.network):
+            if len(self.found) == 1 and last_layers(self.network) == [layer]:
+                for x, y in source.held_out():
+                    try:
+                        kept.append((input_of(self.network, layer, x), y))
+                    except ValueError:  # something follows
+                        return self.network, source.held_out
+                    size += kept[-1][0].numel() * kept[-1][0].element_size()
+                    if size > KEPT_BYTES:
+                        return self.network, source.held_out
+                return layer, lambda: kept
+        return self.network, source.held_out
+
+    def _losses(
+        self, end: tuple[nn.Module, Callable[[], Iterable[tuple[Any, Any]]]], asked: _Asked, number: int
+    ) -> Tensor:
         """The NLL of every validation input, (N,), the same draws for all precisions; of every target if calibrated."""
         losses: list[Tensor] = []
+        network, batches = end
         known = about(self.likelihood)
         calibrated = asked.calibrated and known.logits
         with torch.no_grad(), evaluating(self.network):
-            for part, (x, y) in enumerate(source.held_out()):
-                outputs = draws(self.network, x, asked.samples, torch.Generator().manual_seed((number + part) % 2**62))
+            for part, (x, y) in enumerate(batches()):
+                outputs = draws(network, x, asked.samples, torch.Generator().manual_seed((number + part) % 2**62))
                 targets = fitting_targets(y, outputs[0], self.likelihood)
                 of_batch = known.gaps if calibrated else partial(predictive_nll, self.likelihood)
                 losses.append(of_batch(outputs, targets).cpu())

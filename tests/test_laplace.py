@@ -370,7 +370,8 @@ def losses_by_hand(
     for tau in precisions:
         one = copy.deepcopy(net)
         bnn.laplace_(one, data, prior_precision=tau)
-        logits = bnn.draws(one.eval(), held_out[0], samples=10, generator=torch.Generator().manual_seed(number))
+        h = one.eval()[:2](held_out[0])  # the last layer draws alone, on what all precisions share
+        logits = bnn.draws(one[2], h, samples=10, generator=torch.Generator().manual_seed(number))
         nlls = partial(_nlls, logits.detach().double(), held_out[1])
         best = min(torch.logspace(-1, 1, 401).tolist(), key=lambda T: nlls(T).mean().item()) if calibrated else 1.0
         losses.append(nlls(best))
@@ -414,6 +415,20 @@ def test_validation_chooses_the_widest_posterior_that_costs_nothing(calibrated: 
         bnn.laplace_(mlp(), data, prior_precision="validation")
 
 
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is too wide")
+def test_validation_data_run_through_the_network_once() -> None:
+    """What comes before the last layer is the same for all precisions; where something follows it, the network runs."""
+    data, held_out = classes(60), classes(150)
+    for tail, most in ((nn.Identity(), 3), (nn.LogSoftmax(-1), math.inf)):
+        net, seen = nn.Sequential(*mlp(), tail), []
+        net[0].register_forward_hook(lambda layer, args, output, seen=seen: seen.append(len(args[0])))
+        bnn.laplace_(net, data, prior_precision="validation", validation=held_out, generator=_seeded())
+        runs = seen.count(150)
+        assert 0 < runs <= most
+        assert (runs > 3) == isinstance(tail, nn.LogSoftmax)
+
+
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is too wide")
 def test_a_posterior_that_its_curvature_keeps_narrow_is_widened() -> None:
     """With 10^5 data no precision lets a network that is too sure of itself doubt: the variances are multiplied."""
     torch.manual_seed(2)
