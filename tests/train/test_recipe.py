@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import bnn
+from bnn.functional.noise import tails
 from bnn.train import (
     DivergenceError,
     Recipe,
@@ -308,13 +309,21 @@ def test_members_trained_alone_get_the_noise_of_their_mixture(tmp_path: pathlib.
     with torch.no_grad():
         residuals = torch.stack([part.network(inputs) - y for part in parts])
     for part, own in zip(parts, residuals, strict=True):
-        assert part.likelihood.sd().item() == pytest.approx(own.square().mean().sqrt().item(), rel=1e-4)
-    tried = torch.logspace(-2, 1, 2001)
-    scores = torch.stack([torch.distributions.Normal(0, sd).log_prob(residuals).logsumexp(0).sum() for sd in tried])
-    assert outcome.likelihood.sd().item() == pytest.approx(float(tried[scores.argmax()]), rel=5e-3)
+        assert part.likelihood.sd().item() == pytest.approx(likeliest_sd(own[None], part.likelihood.df()), rel=5e-3)
+    assert outcome.likelihood.sd().item() == pytest.approx(likeliest_sd(residuals, outcome.likelihood.df()), rel=5e-3)
     assert outcome.history is not None
     assert outcome.history.noise is not None
     assert outcome.history.noise["data"] == "training"
+
+
+def likeliest_sd(residuals: torch.Tensor, df: float) -> float:
+    """By trying many: the sd of noise with these tails under which residuals (K, N, 1) of K draws are likeliest."""
+    p, c = (torch.tensor(part).reshape(-1, 1, 1, 1) for part in tails(df))
+    tried = torch.logspace(-2, 1, 2001)
+    scores = [
+        (torch.distributions.Normal(0, sd * c).log_prob(residuals) + p.log()).logsumexp((0, 1)).sum() for sd in tried
+    ]
+    return float(tried[torch.stack(scores).argmax()])
 
 
 def member_like(outcome: Any) -> torch.nn.Module:
