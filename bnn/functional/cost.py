@@ -38,6 +38,7 @@ class Size(NamedTuple):
     residual: bool = True  # lamda > 0
     last_taps: int = 1  # kw of a split kernel: W is (d_out kw) x (d_in / kw), and
     projected: int = 0  # T = X A_c^T is taken at so many positions per input; else at the rows
+    built: bool = False  # W is the same in all draws, and at hand
 
 
 class Prices(NamedTuple):
@@ -53,6 +54,10 @@ class Prices(NamedTuple):
     factor: float = 0.06  # a multiply of a Cholesky factorisation
     call: float = 4_000.0  # one operation, whatever its size, and the Python around it
 
+
+VECTOR = 16  # channels that a convolution computes at a time
+BUILT_CALLS = 3  # of a layer whose W is at hand
+SPLIT_CALLS = 6  # further ones of a split kernel that is not built: padding, two convolutions, their layouts
 
 # Operations of a way on a layer, without and with residual: what a small layer costs, whatever its size.
 CALLS = {
@@ -70,7 +75,7 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
     kw, at = size.last_taps, size.projected or p
     inputs = n if size.shared else k * n  # distinct inputs
     multiply = prices.multiply if kw == 1 else prices.tap
-    thin = multiply * max(1.0, prices.wide / m_in)  # a multiply of a product with one short side
+    thin = multiply * _narrow(m_in, kw, prices.wide)  # a multiply of a product with one short side
     project = thin * inputs * at * d_in / kw * m_in
     columns = k * d_out * kw * m_in * (prices.multiply * m_out)
     if size.residual:
@@ -88,6 +93,13 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
         on_positions = k * n * kw * d_out * (at * (prices.normal + prices.multiply * m_out) + prices.small * p * at)
         on_positions += inputs * (prices.small * at**2 * m_in + prices.entry * 4 * at**2 + prices.factor * at**3 / 3)
     calls = prices.call * CALLS[way][size.residual]
+    if size.built and way is Way.DENSE:
+        return prices.multiply * k * n * p * d_in * d_out + prices.call * BUILT_CALLS
+    if (
+        kw > 1 and not size.residual and way in (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
+    ):  # t is padded and rearranged, and so are the outputs
+        calls += SPLIT_CALLS * prices.call
+        calls += prices.entry * (inputs * at * (d_in / size.taps + 2 * m_in) + k * n * p * d_out)
     match way:
         case Way.DENSE:
             weights = k * d_out * d_in
@@ -112,6 +124,11 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
             return project + through_rows + (residual if size.residual else 0.0) + calls
 
 
+def _narrow(m: int, kw: int, wide: float) -> float:
+    """How much longer a multiply takes where one side of a product, or the channels of a convolution, are only m."""
+    return max(1.0, wide / m) if kw == 1 else -(-m // VECTOR) * VECTOR / m
+
+
 def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:  # noqa: B008
     """The cheapest of `ways`."""
     return min(ways, key=lambda way: cost(way, size, prices))
@@ -120,7 +137,7 @@ def cheapest(ways: Iterable[Way], size: Size, prices: Prices = Prices()) -> Way:
 def by_factors(size: Size, prices: Prices = Prices()) -> bool:  # noqa: B008
     """Whether outputs through two factors of each draw (rank m_in) cost less than their product and a dense layer."""
     n, p, d_out, d_in, kw = size.inputs, size.rows, size.d_out, size.d_in, size.last_taps
-    thin = (prices.multiply if kw == 1 else prices.tap) * max(1.0, prices.wide / size.m_in)
+    thin = (prices.multiply if kw == 1 else prices.tap) * _narrow(size.m_in, kw, prices.wide)
     through = thin * n * size.m_in * ((size.projected or p) * d_in / kw + p * kw * d_out)
     dense = d_out * d_in * (prices.multiply * (size.m_in + n * p) + prices.weight)
     return through < dense

@@ -36,6 +36,7 @@ from bnn.nn.memory import refuse_covariance
 from bnn.nn.options import Options
 from bnn.nn.pruning import Prunable
 
+BUILT_BYTES = 2**20  # of a W that is kept, where it is a point
 INIT_D = 1e-3  # the diagonal of D, as in the paper: small, so that A is nearly orthonormal
 
 
@@ -177,6 +178,11 @@ class InducingBase(DrawnInStages):
     def is_point(self) -> bool:
         return self.q.is_point and not self.has_lamda(self.options)
 
+    def keeps_weights(self) -> bool:
+        if not self.is_point() or self._differentiates() or torch.compiler.is_compiling():
+            return False
+        return self.d_in * self.d_out * self.z_row.element_size() <= BUILT_BYTES
+
     # ---- what follows from the parameters ----------------------------------------------------------------------------
 
     def posterior(self, draw: Draw | None = None) -> Posterior:
@@ -189,7 +195,7 @@ class InducingBase(DrawnInStages):
         return own.row, own.col
 
     def _posterior(self, draw: Draw | None) -> Posterior:
-        if torch.is_grad_enabled() and any(p.requires_grad for p in self._parameters.values() if p is not None):
+        if self._differentiates():
             call = None if draw is None else draw.call
             if call is None or call.scope is None or torch.compiler.is_compiling():
                 return self._posterior_alone()
@@ -199,7 +205,13 @@ class InducingBase(DrawnInStages):
             own: Posterior | None = call.posteriors.get(self)
             return self._posterior_alone() if own is None else own
         sources = [*self._sides(), self._lamda, *self.q.spread_of(self)]
+        if self.is_point():
+            sources.append(self.q.mean(self))  # W follows from it
         return self.cache.get(sources, self._posterior_alone, self.options.max_lamda)
+
+    def _differentiates(self) -> bool:
+        """Whether gradients flow to its parameters."""
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self._parameters.values() if p is not None)
 
     def _posterior_alone(self) -> Posterior:
         z_row, d_row, z_col, d_col = self._sides()

@@ -19,6 +19,7 @@ class Posterior:
         self.lamda = lamda  # None where W is a point given u
         self.spread = spread  # of q(U): what its samples and its KL need beside the mean
         self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
+        self.built: Weights | None = None  # W, of a point that keeps it
         self._joined: Tensor | None = None
         self._back: Tensor | None = None
         self._taken: Tensor | None = None

@@ -63,6 +63,10 @@ class DrawnInStages(LimitedRank):
         """Whether W varies given u in this draw."""
 
     @abstractmethod
+    def keeps_weights(self) -> bool:
+        """Whether W is the same in all draws, small, and without a gradient now, so that it is kept once built."""
+
+    @abstractmethod
     def u_noise(self) -> tuple[int, ...]:
         """The shape of the noise behind one u; () for a u without noise of its own."""
 
@@ -123,11 +127,27 @@ class DrawnInStages(LimitedRank):
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs (K, ...), by the cheapest way that keeps the guarantee."""
         way = choose(self, input, draw)
-        if way is Way.DENSE:
-            return self.dense_output(input, draw)
         rows = self.rows_in(draw, input)
+        if way is Way.DENSE:
+            built = rows is not None and self.keeps_weights()
+            return self._built_output(input, draw, rows) if rows and built else self.dense_output(input, draw)
         assert rows is not None
         return self.row_output(input, draw, way, rows)
+
+    def _built_output(self, input: Tensor, draw: Draw, rows: Rows) -> Tensor:
+        """The outputs (K, ...) of a W that all draws share: one run of the plain layer on the inputs of all of them."""
+        own = self.posterior(draw)
+        if own.built is None:
+            with torch.inference_mode(False), torch.no_grad():  # it is kept
+                weight, bias = self.mean_weights()
+                own.built = Weights(weight.contiguous(), None if bias is None else bias.contiguous())
+        weight, bias = own.built
+        x = input.flatten(0, 1) if rows.batched else input
+        if draw.folded and x.ndim > 2:
+            x = self.fast_layout(x)
+        y = self.run(x, weight, bias)
+        outputs = y.unflatten(0, input.shape[:2]) if rows.batched else y
+        return outputs if len(outputs) == draw.count else outputs.repeat(draw.count, *[1] * (outputs.ndim - 1))
 
     def row_output(self, input: Tensor, draw: Draw, way: Way, rows: Rows) -> Tensor:
         """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
@@ -339,6 +359,7 @@ def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
         size = Size(
             call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
         )
+        size = size._replace(built=layer.keeps_weights())
         if layer.split:
             size = size._replace(last_taps=rows.last_taps, projected=rows.projected)
         known = cheapest(ways, size) if torch.compiler.is_compiling() else _cheapest(ways, size)
