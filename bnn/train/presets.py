@@ -150,6 +150,11 @@ def _family(kind: str, on: dict[str, Any]) -> list[Recipe]:
         ("ffg", "mean and sd per weight, from a trained network", converted("ffg-w")),
         ("from-trained", "train, convert, a few more epochs", converted("ffg-u")),
         (
+            "point-u",
+            "train, convert without noise, a few more epochs, Laplace on the last layer",
+            converted("point-u") | {"activations": True, "laplace": METHODS["point-u"].laplace},
+        ),
+        (
             "from-scratch",
             "inducing weights from the start",
             converted("ffg-u", trained=False, epochs=epochs + fine, warmup=epochs // 2, anneal=fine),
