@@ -94,8 +94,8 @@ def machine_line(machine: dict[str, Any]) -> str:
 def main() -> None:
     speed, split, small, memory, ways = (load(name) for name in ("speed", "split", "small", "memory", "ways"))
     tables = speed_tables(speed) if speed else {}
-    split = split or speed  # a run of its own, or a part of the whole
-    tables |= {"split": table(split["split"], DRAWS, ["lamda=0", "auto", "local"])} if "split" in split else {}
+    split = speed if speed and "split" in speed else split  # a part of the whole, or else a run of its own
+    tables |= {"split": table(split["split"], DRAWS, ["lamda=0", "auto", "local"])} if split else {}
     tables |= small_tables(small["rows"]) if small else {}
     tables |= {"memory": memory_table(memory["rows"])} if memory else {}
     tables |= {"regret": regret_table(ways["cases"])} if ways else {}

@@ -1,6 +1,6 @@
 """How many validation inputs does a temperature need? A trained ResNet-20 on CIFAR-10.
 
-    BNN_DATA=folder/with/cifar10 python experiments/calibration_inputs.py
+    BNN_DATA=folder/with/cifar10 python -m experiments.calibration_inputs
 
 The network predicts 4,000 test images once. Half of them are the pool of validation inputs, the other half is the test:
 T is fitted, as `bnn.calibrate_` does, to 200 random subsets of each size, and NLL and ECE on the test half are compared
@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from start_without_training import images, trained
 from torch import Tensor
 
 import bnn
 from bnn.likelihoods import Categorical
 from bnn.temperature import fitted
+from experiments.data import imagenet_scaled
+from experiments.nets import trained
 
 RESULTS = pathlib.Path(__file__).with_name("results") / "calibration_inputs.json"
 IMAGES = 4000
@@ -56,9 +57,12 @@ def row(outputs: Tensor, y: Tensor, size: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    x, y = images("test", IMAGES)
+    test = imagenet_scaled().test
+    assert test is not None
+    assert test.y is not None
+    x, y = test.inputs(slice(0, IMAGES)), test.y[:IMAGES]
     with torch.no_grad():
-        outputs = bnn.draws(trained("resnet20"), x, samples=0, batch_size=250)  # (1, N, 10)
+        outputs = bnn.draws(trained("cifar_resnet20"), x, samples=0, batch_size=250)  # (1, N, 10)
     rows = []
     for size in SIZES:
         rows.append(row(outputs, y, size))

@@ -326,3 +326,12 @@ def test_weighing_leaves_the_original_alone(load) -> None:
     before = copy.deepcopy(net.state_dict())
     module.converted(net, names, 0.4, "both", x)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "experiments").glob("*.py")))
+def test_every_experiment_can_be_imported(load, name: str) -> None:
+    try:
+        load(name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"pyro", "ivon", "transformers"}:  # which only the experiment itself needs
+            raise

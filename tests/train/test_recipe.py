@@ -344,7 +344,12 @@ def test_only_the_first_process_writes_the_files_of_a_recipe(
 
 def test_our_presets_have_the_registrys_defaults() -> None:
     """One set of defaults: a preset names its method, and says no more than the size of U."""
-    for name, method in (("ffg", "ffg-w"), ("from-trained", "ffg-u"), ("ensemble-u", "ensemble-u"), ("point-u", "point-u")):
+    for name, method in (
+        ("ffg", "ffg-w"),
+        ("from-trained", "ffg-u"),
+        ("ensemble-u", "ensemble-u"),
+        ("point-u", "point-u"),
+    ):
         for kind, inputs in (("", 54_000), ("digits-", 1_167)):
             recipe, usual = Recipe.preset(f"ours/{kind}{name}"), bnn.methods()[method]
             assert recipe.method["inference"] == method
