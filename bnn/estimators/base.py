@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import History, defaults
 from bnn.train import fit as train
 from bnn.train.converted_stage import CLOSE, GENTLER
+from bnn.train.cross_fit import cross_fit_, cross_fits
 from bnn.train.monitor import LEAST
 from bnn.train.plain_stage import LEAST as MANY
 from bnn.train.settling import Comparison, held_out_losses
@@ -41,7 +42,7 @@ _validation = need("sklearn.utils.validation", "sklearn")
 
 STEPS, EPOCHS = 500, 20  # at least so many of each, by default, where there are no validation rows
 ROWS = 1024  # predicted at a time
-BUILD, PREDICT = 0, 1  # what a derived seed is for
+BUILD, PREDICT, FOLD = 0, 1, 2  # what a derived seed is for
 
 
 class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defined]
@@ -205,6 +206,10 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             kind, history = self._trained_at_once(data, next(iter(kinds.items())), seed, device)
         else:
             kind, history = self._trained_in_two(data, kinds, seed, device)
+        if cross_fits(history.likelihood, data):
+            history.noise = cross_fit_(
+                history.likelihood, data, derived(seed, FOLD), self._of_folds(history, seed, device)
+            )
         if layers_with_sampling(self.network_):
             set_sampling_(self.network_, "weight")  # so that a draw is one function, whatever rows are asked together
         self.likelihood_ = history.likelihood
@@ -256,6 +261,21 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             return name, second
         self.network_ = kept
         return name, first
+
+    def _of_folds(self, history: History, seed: int, device: Any) -> Callable[[Data, int], nn.Module]:
+        """What trains a plain network for a fold of the data."""
+
+        def trained(data: Data, fold: int) -> nn.Module:
+            with own_randomness(device):
+                torch.manual_seed(derived(seed, BUILD))
+                net = self._plain(data.out_features * history.likelihood.outputs_per_target).to(device)
+            validated: bool = data.validation is not None
+            plan = defaults.plain_schedule(len(data.train), validated, self.epochs, True, self.batch_size)
+            noise = copy.deepcopy(history.likelihood)
+            train(net, data, likelihood=noise, seed=derived(seed, FOLD, fold), progress=False, **plan)
+            return net
+
+        return trained
 
     def _attempt(
         self, plain: nn.Module, data: Data, noise: Likelihood, seed: int, schedule: dict[str, Any], limit: float | None

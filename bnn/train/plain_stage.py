@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +31,11 @@ from bnn.train.monitor import enough
 from bnn.train.prune_options import prune_options
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import MEMBER, PRETRAIN, TRAIN, RunFolder
+from bnn.train.schedule import Schedule
 from bnn.train.settling import NoiseStage, held_out_losses
 
-BUILD, ALONE, NOISE = 10, 11, 17  # what a derived seed is for
+BUILD, ALONE, NOISE, FOLD = 10, 11, 17, 19  # what a derived seed is for
+MACHINE = ("workers", "devices", "accelerator", "precision")  # arguments of `bnn.fit` that say where it runs
 LEAST = 100  # validation inputs, to choose a likelihood by: as many as for a temperature
 
 
@@ -140,6 +143,23 @@ def _train(
     together = replace(histories[-1], likelihood=_shared([one.likelihood for one in histories]))
     together.noise = NoiseStage(together.likelihood, data).run_(net, derived(recipe.seed, NOISE))
     return together
+
+
+def of_folds(
+    recipe: Recipe, likelihood: Any, outputs: int, settings: dict[str, Any]
+) -> Callable[[Data, int], nn.Module]:
+    """What trains a plain network like that of the recipe for a fold of its data, quietly, and keeps nothing of it."""
+    own = {name: value for name, value in settings.items() if name in MACHINE}
+    schedule = recipe.schedule if recipe.pretrain is None else recipe.pretrain
+    schedule = Schedule.of(schedule.to_dict() | {"sampling": None, "samples": 1, "split": False})
+
+    def train(data: Data, fold: int) -> nn.Module:
+        net, seed = _built(recipe.but(members=1), data, outputs), derived(recipe.seed, FOLD, fold)
+        own_noise = copy.deepcopy(likelihood)
+        fit(net, data, likelihood=own_noise, schedule=schedule, seed=seed, progress=False, tensorboard=False, **own)
+        return net
+
+    return train
 
 
 def check_teacher(recipe: Recipe, likelihood: Any) -> None:

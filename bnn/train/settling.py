@@ -7,6 +7,7 @@ prediction adds once more. So the likelihood settles it in the end, on validatio
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from bnn.prediction import draws
 from bnn.train.monitor import enough, held_out_of, scoring_samples
 
 FIRST, MOST = 2_000, 10_000  # inputs of training that the noise begins with; inputs that it is settled on
+SOME = 8  # validation inputs that say whether the residuals of training are too small
 BATCH, KEPT_BYTES = 500, 2**28  # inputs that run at a time; draws' outputs that are kept
 VALIDATION, TRAINING = "validation", "training"
 
@@ -74,7 +76,23 @@ class NoiseStage:
         with own_randomness(device_of(network)):
             seed_everything(seed)  # for a loader that shuffles
             found = settle_(network, self.likelihood, batches_in_order(data, BATCH), seed, self.samples)
-        return None if found is None else found | {"data": name}
+            found = None if found is None else found | {"data": name}
+            if found is not None and name == TRAINING:
+                found = self._on_few_(network, seed, found)
+        return found
+
+    def _on_few_(self, network: nn.Module, seed: int, found: dict[str, Any]) -> dict[str, Any]:
+        """What was found on training data; or, on a few validation inputs, if they say that the noise is larger."""
+        held_out = held_out_of(self.data, self.validation)
+        if not enough(held_out, SOME) or _unlabelled(taken(held_out)):
+            return found
+        own = likelihoods.about(self.likelihood)
+        other, scale = copy.deepcopy(own), own.noise[0].removeprefix("_")
+        few = settle_(network, other, batches_in_order(thinned(held_out), BATCH), seed, self.samples)
+        if few is None or scale not in found or sum(few[scale]) <= sum(found[scale]):
+            return found
+        own.load_state_dict(other.state_dict())
+        return few | {"before": found["before"], "data": VALIDATION}
 
     def _chosen(self) -> tuple[str, Any]:
         """Validation data where there are enough, else those of training."""
