@@ -18,13 +18,13 @@ from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
-from bnn.evaluation.classes import classes_of
+from bnn.evaluation.classes import classes_of, weights_of
 from bnn.evaluation.coverage import guaranteed, own_coverage
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted, Detection, Guaranteed
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
-from bnn.evaluation.promise import promise_of
+from bnn.evaluation.promise import Promise, promise_of
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.lognormal import LARGEST
@@ -157,9 +157,15 @@ class _Evaluator:
             by_target=scores.by_target(self.resampling, inside, targets, task.targets) if real else {},
             scale=inside.scale,
             coverage=own_coverage(inside, targets) if real else (),
-            promise=promise_of(inside, targets, guarantee=self.guarantee is not None),
+            promise=self._promise(inside, targets),
             guarantee=self._guaranteed(inside, targets),
             classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
+        )
+
+    def _promise(self, inside: Outputs, targets: Array) -> Promise | None:
+        weighted = bool(weights_of(self.predictor.likelihood))
+        return promise_of(
+            inside, targets, guarantee=self.guarantee is not None, classes=self.task.classes, weighted=weighted
         )
 
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:

@@ -84,6 +84,55 @@ def test_promises_that_are_kept_are_seldom_called_broken() -> None:
     assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
 
 
+@pytest.mark.parametrize(("concentrations", "n"), [((8.0, 1.0, 0.15), 60), ((0.3,) * 8, 150), ((30.0, 0.2), 400)])
+def test_classes_that_are_given_their_share_are_seldom_called_off(concentrations: tuple[float, ...], n: int) -> None:
+    """Rare classes, many, and one of which most samples hold no input; of 1,000 at most 5 %, and two errors."""
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet(concentrations, size=(1000, n))
+    labels = (rng.random((1000, n, 1)) < p.cumsum(2)).argmax(2)
+    reports = [promise_of(classes(one), y) for one, y in zip(p, labels, strict=True)]
+    assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+
+
+def test_classes_that_count_alike_are_not_as_frequent_as_they_are_probable() -> None:
+    """Probabilities of classes of equal weight, of data in which they are not: sure as often as right, yet skewed."""
+    rng = np.random.default_rng(6)
+    labels = rng.choice(3, 800, p=[0.85, 0.13, 0.02])
+    hit = rng.random(800) < 0.6
+    p = np.full((800, 3), 0.2)
+    p[np.arange(800), np.where(hit, labels, (labels + rng.integers(1, 3, 800)) % 3)] = 0.6
+    names = ("healthy", "mild", "severe")
+    found = promise_of(classes(p), labels, classes=names, weighted=True)
+    assert found is not None
+    assert (found.verdict, found.kept) == ("skewed over the classes", False)
+    given, shares = p.mean(0), np.bincount(labels) / 800
+    assert [one.name for one in found.classes] == ["healthy", "severe", "mild"]
+    assert [one.probability for one in found.classes] == pytest.approx(given[[0, 2, 1]])
+    assert [one.share for one in found.classes] == pytest.approx(shares[[0, 2, 1]])
+    wanted = (
+        f"'healthy' has a probability of {100 * given[0]:.1f} % on average, and is {100 * shares[0]:.1f} % of these "
+        "inputs (2 more classes are off): skewed over the classes; these are probabilities of reweighted classes: "
+        "train without --class-weights (without class_weights= in Python)"
+    )
+    assert wanted in found.sentence
+    assert Promise.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    other = promise_of(classes(p), labels)
+    assert other is not None
+    assert [one.name for one in other.classes] == ["0", "2", "1"]
+    assert "calibrate on validation data, or use more data" in other.sentence
+    assert "--class-weights" not in other.sentence
+
+
+def test_a_rare_class_is_off_by_a_factor() -> None:
+    """1 % of 20,000 inputs that are given 2.5 %: fewer than 3 points, but more than twice as much."""
+    labels = (np.arange(20_000) % 100 == 0).astype(int)
+    for given, off in ((0.025, ["1"]), (0.0145, []), (0.01, [])):
+        found = promise_of(classes(np.tile([1 - given, given], (20_000, 1))), labels)
+        assert found is not None
+        assert [one.name for one in found.classes] == off
+        assert found.kept == (not off)
+
+
 def test_promises_that_are_broken_are_called_so() -> None:
     rng = np.random.default_rng(2)
     y = rng.normal(size=1000)

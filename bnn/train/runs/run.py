@@ -15,6 +15,7 @@ from bnn._common.progress import progress_of
 from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
+from bnn.evaluation.classes import weights_of
 from bnn.evaluation.predictor import Outputs, Predictor
 from bnn.evaluation.promise import NOT_KNOWN, Promise, promise_of
 from bnn.evaluation.result import Evaluation
@@ -150,7 +151,9 @@ class Run:
         part = data.validation if data.test is None else data.test
         if part is None or part.y is None:
             return None
-        found = promise_of(*predictions(self.network, self.likelihood, data, part), on, self.guarantee is not None)
+        outputs, targets = predictions(self.network, self.likelihood, data, part)
+        weighted = bool(weights_of(self.likelihood))
+        found = promise_of(outputs, targets, on, self.guarantee is not None, classes=self.classes, weighted=weighted)
         if found is not None and self.folder is not None:
             self.folder.write(PROMISE, found.to_dict())
         return found
