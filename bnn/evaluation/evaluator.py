@@ -14,6 +14,7 @@ from bnn._engine.fold import Drawn
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import temperature_of
 from bnn.conformal import Guarantee
+from bnn.conformal.ranks import usual_level
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
@@ -164,14 +165,13 @@ class _Evaluator:
 
     def _promise(self, inside: Outputs, targets: Array) -> Promise | None:
         weighted = bool(weights_of(self.predictor.likelihood))
-        return promise_of(
-            inside, targets, guarantee=self.guarantee is not None, classes=self.task.classes, weighted=weighted
-        )
+        level = None if self.guarantee is None else usual_level(self.guarantee.rows)
+        return promise_of(inside, targets, level=level, classes=self.task.classes, weighted=weighted)
 
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
         if self.guarantee is None:
             return None
-        return guaranteed(self.guarantee, inside, targets, self.predictor.target)
+        return guaranteed(self.guarantee, inside, targets, self.predictor.target, classes=self.task.classes)
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
         parts = self.task.ood

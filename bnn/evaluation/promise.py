@@ -43,8 +43,10 @@ ADVICE = {
     "guarantee=0.1), or more data",
 }
 GUARANTEED = {
-    "regression": "this run has a guarantee: `bayesianize predict --guarantee 0.9` gives intervals that hold",
-    "classification": "this run has a guarantee: `bayesianize predict --guarantee 0.9` gives sets of classes that hold",
+    "regression": "this run has a guarantee: `bayesianize predict --guarantee {level:g}` (guarantee={level:g} in "
+    "Python) gives intervals that hold",
+    "classification": "this run has a guarantee: `bayesianize predict --guarantee {level:g}` (guarantee={level:g} in "
+    "Python) gives sets of classes that hold",
 }
 REWEIGHTED = (
     "these are probabilities of reweighted classes: train without --class-weights (without class_weights= in Python) "
@@ -155,26 +157,26 @@ class Promise:
         found: Promise = decoded(cls, {k: v for k, v in stored.items() if k not in ("kept", "sentence")}, "promise")
         return found
 
-    def advised(self, guarantee: bool, weighted: bool = False) -> Promise:
-        """The same, with the advice for one who has a guarantee, or has none, and has class weights, or has none."""
-        return replace(self, advice=self._advice(guarantee, weighted))
+    def advised(self, level: float | None, weighted: bool = False) -> Promise:
+        """The same, with advice for one who has a guarantee at this level, or none, and class weights, or none."""
+        return replace(self, advice=self._advice(level, weighted))
 
-    def _advice(self, guarantee: bool, weighted: bool) -> str:
+    def _advice(self, level: float | None, weighted: bool) -> str:
         if self.kept:
             return ""
         if self.classes and weighted:
             return REWEIGHTED
         if self.verdict == SKEWED:
             return OF_SINGLE
-        return (GUARANTEED if guarantee else ADVICE)[self.task]
+        return ADVICE[self.task] if level is None else GUARANTEED[self.task].format(level=level)
 
 
 def promise_of(
     outputs: Outputs,
     targets: Array,
     on: str = "test",
-    guarantee: bool = False,
     *,
+    level: float | None = None,
     classes: Sequence[str] = (),
     weighted: bool = False,
 ) -> Promise | None:
@@ -184,7 +186,7 @@ def promise_of(
         outputs: for inputs that were not used for fitting.
         targets: real ones in their own units, NaN where missing, or class labels.
         on: what these inputs are called.
-        guarantee: whether there is one at hand, which is then the advice.
+        level: of a guarantee that is at hand, which is then the advice; None: there is none.
         classes: their names; empty where they have none.
         weighted: whether some classes counted more than others in training.
     """
@@ -193,7 +195,7 @@ def promise_of(
     else:
         each = targets[0].size if len(targets) else 1
         found = of_intervals(own_coverage(outputs, targets, LEVELS), on, each)
-    return None if found is None else found.advised(guarantee, weighted)
+    return None if found is None else found.advised(level, weighted)
 
 
 def of_intervals(found: Sequence[Coverage], on: str, targets: int = 1) -> Promise | None:
