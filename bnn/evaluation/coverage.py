@@ -148,7 +148,7 @@ def _of_sets(level: float, inside: Array, labels: Array) -> Coverage:
 
 def _coverage(level: float, inside: Array, sizes: Array | None, known: Array) -> Coverage:
     """Means over the targets that are known; the interval counts inputs, for the targets of one may hang together."""
-    inputs = int(known.reshape(len(known), -1).any(axis=1).sum())
+    inputs = int(known.reshape(len(known), math.prod(known.shape[1:])).any(axis=1).sum())
     if not inputs:
         return Coverage(level, Interval(math.nan, math.nan, math.nan), math.nan, 0)
     size = math.nan if sizes is None else float(sizes[known].mean())

@@ -13,6 +13,7 @@ from torch import nn
 
 import bnn
 from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, wilson
+from bnn.evaluation.guaranteed_classes import class_coverage_rows
 from bnn.evaluation.predictor import Outputs
 from bnn.evaluation.promise import Z_OF_THREE, Promise, promise_of
 
@@ -205,6 +206,32 @@ def test_sets_before_and_after_by_definition() -> None:
         assert (after.size, after.covered.value) == pytest.approx(
             (sets.sum(1).mean(), sets[range(200), y[100:]].mean())
         )
+
+
+def test_what_sets_hold_of_each_class() -> None:
+    """By definition, at every level; of many classes a table has those of which least is held, none without inputs."""
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet(np.linspace(0.2, 3, 15), size=900)
+    y = (rng.random((900, 1)) < p.cumsum(1)).argmax(1)
+    y[y == 4] = 5
+    guarantee = bnn.conformal.calibrate(p[:300], y[:300])
+    names = [f"kind {c}" for c in range(15)]
+    found = guaranteed(guarantee, classes(p[300:]), y[300:], None, classes=names)
+    held = {}
+    for c, name in enumerate(names):
+        of = y[300:] == c
+        for one in found.classes[name]:
+            assert one.inputs == of.sum()
+            if one.inputs:
+                held[name] = guarantee.sets(p[300:], one.level)[of, c].mean()
+                assert one.covered.value == pytest.approx(held[name])
+    header, *rows = class_coverage_rows(found)
+    there = f"of class (worst 8 of {len(held)})"
+    assert header == [f"guaranteed sets hold, {there}", "test inputs", "at 50 %", "at 80 %", "at 90 %"]
+    assert [row[0] for row in rows] == sorted(held, key=lambda name: held[name])[:8]
+    assert "kind 4" not in held
+    of_reals = bnn.conformal.calibrate(as_predicted(normal(9)), np.arange(9.0))
+    assert class_coverage_rows(guaranteed(of_reals, normal(5), np.zeros(5), None)) == []
 
 
 def test_the_spread_of_coverage_is_that_of_beta() -> None:
