@@ -73,7 +73,8 @@ def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
     )
     found = replace(found, target=target_of(run))
     if run.guarantee is not None and data.test is not None:
-        promise = None if found.promise is None else found.promise.advised(guarantee=True)
+        weighted = found.classes is not None and bool(found.classes.weights)
+        promise = None if found.promise is None else found.promise.advised(run.guarantee.level, weighted)
         measured = run.guarantee.measured(run.network, run.likelihood, data, data.test)
         found = replace(found, guarantee=measured, promise=promise)
     if wanted.timed:

@@ -31,7 +31,10 @@ Out = Annotated[str | None, typer.Option(help="Write the table to this file: .cs
 Level = Annotated[float | None, typer.Option(help="Probability of the interval of a real target; by default 0.9.")]
 Guarantee = Annotated[
     float | None,
-    typer.Option(help="Intervals, or sets of classes, that hold with this probability; of a run with --guarantee."),
+    typer.Option(
+        help="Intervals, or sets of classes, that hold with this probability; of a run with --guarantee. Sets hold "
+        "over inputs of all classes, within each class only of a run with --guarantee-by-class."
+    ),
 ]
 Above = Annotated[
     float | None, typer.Option(help="Abstain where the uncertainty is above this: nats, or an sd of a real target.")

@@ -23,6 +23,7 @@ METHODS: dict[str, type[RealScore] | type[ClassScore]] = {
     one.name: one for one in (Normalized, Quantile, Lac, Aps, Raps)
 }
 SCALES = ["linear", "log"]
+MOST_NAMED = 6  # targets or classes that a sentence names
 
 Bools = NDArray[np.bool_]
 
@@ -68,6 +69,16 @@ class Guarantee:
         """How many calibration rows stand behind it; of several targets or classes, behind that with the fewest."""
         return min(map(len, self.scores))
 
+    def rows_of_each(self, names: Sequence[str] = ()) -> dict[str, int]:
+        """How many calibration rows stand behind each of several targets, or classes, by its name; {} of a single one.
+
+        Args:
+            names: of the targets, or classes; by default "target 0", or "class 0", and so on.
+        """
+        if len(self.scores) == 1:
+            return {}
+        return {name: len(group) for name, group in zip(self._called(names), self.scores, strict=True)}
+
     def intervals(self, prediction: Any, level: float = 0.9, *, names: Sequence[str] = ()) -> tuple[Floats, Floats]:
         """Lower and upper ends, of the shape (N, ...) of the predicted means, that hold a new target with P >= level.
 
@@ -84,8 +95,7 @@ class Guarantee:
         predicted = Reals.of(prediction)
         if predicted.shape != self.shape:
             raise ValueError(f"it was calibrated for targets of shape {self.shape}; got those of {predicted.shape}")
-        several = list(names) or [f"target {i}" for i in range(len(self.scores))]
-        of = thresholds(self.scores, level, several if len(self.scores) > 1 else [""])
+        of = thresholds(self.scores, level, self._called(names))
         ends = self.score.interval(predicted, np.array(of))
         lower, upper = (end.reshape(len(end), *self.shape) for end in ends)
         if self.scale == "linear":
@@ -93,13 +103,21 @@ class Guarantee:
         with np.errstate(over="ignore"):  # beyond the largest number: no upper end
             return np.exp(lower), np.exp(upper)
 
-    def sets(self, prediction: Any, level: float = 0.9, *, generator: torch.Generator | None = None) -> Bools:
+    def sets(
+        self,
+        prediction: Any,
+        level: float = 0.9,
+        *,
+        generator: torch.Generator | None = None,
+        names: Sequence[str] = (),
+    ) -> Bools:
         """Which classes are in the set of each row, (N, C): it holds a new row's class with P >= level.
 
         Args:
             prediction: of new rows, in a form that `calibrate` takes, made as that of the calibration rows was.
             level: the probability; made `by_class`, within every class.
             generator: makes randomised sets repeatable.
+            names: what the error calls classes, where made `by_class`; by default "class 0" and so on.
 
         Raises:
             ValueError: there are too few calibration rows for the level, in all or of a class; or this is a guarantee
@@ -110,28 +128,53 @@ class Guarantee:
         probs = class_probabilities(prediction)
         if probs.shape[1:] != self.shape:
             raise ValueError(f"it was calibrated for {self.shape[0]} classes; got probabilities of {probs.shape[1]}")
-        names = [f"class {c}" for c in range(len(self.scores))] if self.by_class else [""]
-        limits = np.array(thresholds(self.scores, level, names))
+        limits = np.array(thresholds(self.scores, level, self._called(names)))
         return np.asarray(self.score.of(probs, self.score.uniforms(len(probs), generator)) <= limits)
 
-    def statement(self, level: float = 0.9) -> str:
-        """What is guaranteed at this level, and what it is worth with so many rows, in a sentence.
+    def statement(self, level: float = 0.9, *, names: Sequence[str] = (), inputs: int | None = None) -> str:
+        """What is guaranteed at this level, over what, and what it is worth with so many rows, in a sentence.
 
         Coverage of new rows given the n at hand is Beta(k, n + 1 - k), k = ceil((n + 1) level), without ties.
+
+        Args:
+            level: the probability.
+            names: of several targets, or of the classes where made `by_class`.
+            inputs: how many were set aside, where some targets are missing in some; None: as many as the most that any
+                target has, or of classes all.
         """
-        n = self.rows
-        thresholds(self.scores, level, ["" for _ in self.scores])  # or says how many rows it takes
-        k = rank(n, level)
-        spread = math.sqrt(k * (n + 1 - k) / (n + 2)) / (n + 1)
+        thresholds(self.scores, level, self._called(names))  # or says how many rows it takes
+        behind, alike, total = self._behind(names, inputs)
+        spreads = [100 * _spread(len(group), level) for group in self.scores]
+        low, high = f"{min(spreads):.1f}", f"{max(spreads):.1f}"
         what = "interval" if isinstance(self.score, RealScore) else "set of classes"
-        each = (
-            ", within every class" if self.by_class else ", for each target by itself" if len(self.scores) > 1 else ""
-        )
+        average = f"on average over such sets of {total:,}" if alike else "on average over such sets"
         return (
-            f"with {n:,} inputs set aside, a new one from the same source is in its {100 * level:g} % {what} with a "
-            f"probability of at least {100 * level:g} %{each}, on average over such sets of {n:,}; with these coverage "
-            f"varies about it by {100 * spread:.1f} points (one sd)"
+            f"with {behind}, a new one from the same source is in its {100 * level:g} % {what} with a "
+            f"probability of at least {100 * level:g} %{self._over()}, {average}; with these coverage "
+            f"varies about it by {low if low == high else f'{low} to {high}'} points (one sd)"
         )
+
+    def _over(self) -> str:
+        """What the probability is of."""
+        if isinstance(self.score, RealScore):
+            return ", for each target by itself" if len(self.scores) > 1 else ""
+        return ", within every class" if self.by_class else ", over inputs of all classes, not within each class"
+
+    def _behind(self, names: Sequence[str], inputs: int | None) -> tuple[str, bool, int]:
+        """Which inputs stand behind it, in words; whether as many stand behind each target; and how many they are."""
+        each = self.rows_of_each(names)
+        total = inputs or (sum(each.values()) if self.by_class else max(map(len, self.scores)))
+        text, alike = f"{total:,} inputs set aside", set(each.values()) <= {total}
+        if not alike:
+            few = len(each) <= MOST_NAMED
+            shown = each.items() if few else sorted(each.items(), key=lambda one: one[1])[:MOST_NAMED]
+            text += f" ({'' if few else 'fewest: '}{', '.join(f'{name} {rows:,}' for name, rows in shown)})"
+        return text, alike, total
+
+    def _called(self, names: Sequence[str]) -> list[str]:
+        """What several targets or classes are called; "" where there is a single one."""
+        kind = "class" if self.by_class else "target"
+        return (list(names) or [f"{kind} {i}" for i in range(len(self.scores))]) if len(self.scores) > 1 else [""]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `from_dict` reads it back, with the same intervals and sets at every level."""
@@ -153,6 +196,12 @@ class Guarantee:
         score = METHODS[known_method(found["method"])].parse(found["method"], found["options"])
         shape = tuple(whole("a size in the shape of a guarantee", size) for size in found["shape"])
         return cls(score, scores, shape, found["by_class"], found["scale"])
+
+
+def _spread(rows: int, level: float) -> float:
+    """The sd of coverage with these rows."""
+    k = rank(rows, level)
+    return math.sqrt(k * (rows + 1 - k) / (rows + 2)) / (rows + 1)
 
 
 def known_method(method: str) -> str:

@@ -8,6 +8,8 @@ from fractions import Fraction
 
 from bnn._common.checks import share
 
+USUAL = (0.9, 0.8, 0.7, 0.6, 0.5)  # levels that are suggested
+
 
 def rank(rows: int, level: float) -> int:
     """k = ceil((n + 1) level) for n = `rows`, exact for the level as it is written; above n where n is too small.
@@ -26,6 +28,15 @@ def rows_needed(level: float) -> int:
     """
     exact = _exact(level)
     return math.ceil(exact / (1 - exact))
+
+
+def usual_level(rows: int) -> float | None:
+    """0.9, or where n = `rows` are too few for it the highest of 0.8, 0.7, 0.6 and 0.5 that they allow; None: none.
+
+    >>> usual_level(200), usual_level(9), usual_level(8), usual_level(1), usual_level(0)
+    (0.9, 0.9, 0.8, 0.5, None)
+    """
+    return next((level for level in USUAL if rows_needed(level) <= rows), None)
 
 
 def thresholds(groups: Sequence[Sequence[float]], level: float, names: Sequence[str]) -> list[float]:

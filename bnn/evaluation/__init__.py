@@ -28,7 +28,7 @@ from bnn.evaluation.pieces import (
     Time,
     Uncertainty,
 )
-from bnn.evaluation.promise import Promise
+from bnn.evaluation.promise import ClassShare, Promise
 from bnn.evaluation.result import Evaluation
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "ROC",
     "Choice",
     "ClassResult",
+    "ClassShare",
     "Classes",
     "Corrupted",
     "Coverage",

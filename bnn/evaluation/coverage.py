@@ -42,7 +42,12 @@ def own_coverage(outputs: Outputs, targets: Array, levels: Sequence[float] = CUR
 
 
 def guaranteed(
-    guarantee: Guarantee, outputs: Outputs, targets: Array, target: TargetScale | None, on: str = "test"
+    guarantee: Guarantee,
+    outputs: Outputs,
+    targets: Array,
+    target: TargetScale | None,
+    on: str = "test",
+    classes: Sequence[str] = (),
 ) -> Guaranteed:
     """Coverage and size of the model's own intervals, or sets, before, and of those of a guarantee after.
 
@@ -52,6 +57,7 @@ def guaranteed(
             class labels.
         target: how real targets were scaled.
         on: what these inputs are called.
+        classes: their names; empty where they have none.
     """
     real = outputs.scaled is not None
     before, after = (_intervals, _guaranteed_intervals) if real else (_sets, _guaranteed_sets)
@@ -62,7 +68,10 @@ def guaranteed(
         on=on,
         before=tuple(before(outputs, targets, level) for level in LEVELS),
         after=tuple(after(guarantee, outputs, targets, level, target) for level in levels),
-        statement=guarantee.statement(max(levels, default=LEVELS[0])) if levels else "",
+        statement=guarantee.statement(max(levels)) if levels else "",
+        inputs=sum(map(len, guarantee.scores)) if guarantee.by_class else max(map(len, guarantee.scores)),
+        rows_of_each=guarantee.rows_of_each(classes if guarantee.by_class else ()),
+        classes={} if real else _of_each_class(guarantee, outputs, targets, levels, classes),
     )
 
 
@@ -120,13 +129,26 @@ def _guaranteed_sets(
     return _of_sets(level, guarantee.sets(outputs.mean, level), labels)
 
 
+def _of_each_class(
+    guarantee: Guarantee, outputs: Outputs, labels: Array, levels: Sequence[float], names: Sequence[str]
+) -> dict[str, tuple[Coverage, ...]]:
+    """What the sets of a guarantee hold of each class, by its name, at every level."""
+    labels = labels.astype(np.int64)
+    sets = [guarantee.sets(outputs.mean, level) for level in levels]
+    of = {name: labels == c for c, name in enumerate(names or map(str, range(outputs.mean.shape[1])))}
+    return {
+        name: tuple(_of_sets(level, inside[own], labels[own]) for level, inside in zip(levels, sets, strict=True))
+        for name, own in of.items()
+    }
+
+
 def _of_sets(level: float, inside: Array, labels: Array) -> Coverage:
     return _coverage(level, inside[np.arange(len(labels)), labels], inside.sum(axis=1), np.ones(len(labels), bool))
 
 
 def _coverage(level: float, inside: Array, sizes: Array | None, known: Array) -> Coverage:
     """Means over the targets that are known; the interval counts inputs, for the targets of one may hang together."""
-    inputs = int(known.reshape(len(known), -1).any(axis=1).sum())
+    inputs = int(known.reshape(len(known), math.prod(known.shape[1:])).any(axis=1).sum())
     if not inputs:
         return Coverage(level, Interval(math.nan, math.nan, math.nan), math.nan, 0)
     size = math.nan if sizes is None else float(sizes[known].mean())

@@ -14,17 +14,18 @@ from bnn._engine.fold import Drawn
 from bnn._engine.inputs import check_network
 from bnn._engine.temperature import temperature_of
 from bnn.conformal import Guarantee
+from bnn.conformal.ranks import usual_level
 from bnn.data.dataset import Data, Part
 from bnn.ensemble import Ensemble
 from bnn.evaluation import corruptions as corrupted
 from bnn.evaluation import scores
-from bnn.evaluation.classes import classes_of
+from bnn.evaluation.classes import classes_of, weights_of
 from bnn.evaluation.coverage import guaranteed, own_coverage
 from bnn.evaluation.examples import examples, points
 from bnn.evaluation.network import posterior_of, size_of
 from bnn.evaluation.pieces import OOD, Corrupted, Detection, Guaranteed
 from bnn.evaluation.predictor import Array, Change, Outputs, Predictor
-from bnn.evaluation.promise import promise_of
+from bnn.evaluation.promise import Promise, promise_of
 from bnn.evaluation.result import Evaluation
 from bnn.evaluation.task import Task, likelihood_of, task_of
 from bnn.metrics.lognormal import LARGEST
@@ -157,15 +158,20 @@ class _Evaluator:
             by_target=scores.by_target(self.resampling, inside, targets, task.targets) if real else {},
             scale=inside.scale,
             coverage=own_coverage(inside, targets) if real else (),
-            promise=promise_of(inside, targets, guarantee=self.guarantee is not None),
+            promise=self._promise(inside, targets),
             guarantee=self._guaranteed(inside, targets),
             classes=None if real else classes_of(inside.mean, targets, task.classes, self.predictor.likelihood),
         )
 
+    def _promise(self, inside: Outputs, targets: Array) -> Promise | None:
+        weighted = bool(weights_of(self.predictor.likelihood))
+        level = None if self.guarantee is None else usual_level(self.guarantee.rows)
+        return promise_of(inside, targets, level=level, classes=self.task.classes, weighted=weighted)
+
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
         if self.guarantee is None:
             return None
-        return guaranteed(self.guarantee, inside, targets, self.predictor.target)
+        return guaranteed(self.guarantee, inside, targets, self.predictor.target, classes=self.task.classes)
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
         parts = self.task.ood

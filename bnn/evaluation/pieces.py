@@ -108,12 +108,16 @@ class Guaranteed:
     """What a guarantee (`bnn.conformal`) changes on inputs that neither training nor the guarantee has seen.
 
     Args:
-        rows: that stand behind it.
+        rows: that stand behind it; of several targets, or classes, behind that with the fewest.
         method: its score.
         on: which part was looked at.
         before, after: the model's own intervals or sets, and those of the guarantee, at 50, 80 and 90 %; of the latter
             those that there are enough rows for.
         statement: what is guaranteed at the highest of these levels, in a sentence; "" where the rows are too few.
+        inputs: how many were set aside; 0 in older files.
+        rows_of_each: of several targets, or where it is made for each class, how many of them stand behind each.
+        classes: of sets of classes, what those of the guarantee hold of each class, at the levels of `after`, by its
+            name; empty in older files.
     """
 
     rows: int
@@ -122,6 +126,9 @@ class Guaranteed:
     before: tuple[Coverage, ...]
     after: tuple[Coverage, ...]
     statement: str
+    inputs: int = 0
+    rows_of_each: dict[str, int] = field(default_factory=dict)
+    classes: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,39 @@
 **The rule.** A promise is broken where what was promised, a level or the mean probability of the predicted classes, is
 outside Wilson's interval of what was found, and further from it than 3 points. Of real targets the intervals of 50, 80
 and 90 % are looked at: each by an interval of 1 - 0.05 / 3, so that all three together raise a false alarm in at most
-5 % of cases; of classes it is one of 95 %.
+5 % of cases.
+
+Of classes two things are looked at, each by an interval of 1 - 0.05 / 2: the predicted classes, and class by class the
+mean of its probability p beside its share of the inputs. Of C classes each has an interval of 1 - 0.05 / (2 C). The
+variance of p - 1[y = c] is that which was found or, where it is larger, the mean of p (1 - p), which it has where
+probabilities hold: so a class of which no input was seen is not off for that alone. A class is off where its mean
+probability is outside, and further from the share than 3 points, or, as of rare classes, than half a point and a factor
+of 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from bnn._common.records import decoded, encoded
-from bnn.evaluation.coverage import LEVELS, Z, own_coverage, wilson
+from bnn.evaluation.classes import percent as exact_percent
+from bnn.evaluation.coverage import LEVELS, own_coverage, wilson
 from bnn.evaluation.pieces import Coverage
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.written import percent
 
 GAP = 0.03  # a smaller one is no matter, however certain it is
+RARE_GAP, FACTOR = 0.005, 2.0  # of the share of a class, which matter together
 Z_OF_THREE = 2.393980  # two-sided, at 1 - 0.05 / 3
+Z_OF_TWO = 2.241403  # at 1 - 0.05 / 2
 
 KEPT, NARROW, WIDE, SHAPE = "as promised", "too narrow", "too wide", "of the wrong shape"
-OVER, UNDER = "overconfident", "underconfident"
+OVER, UNDER, SKEWED = "overconfident", "underconfident", "skewed over the classes"
 NOT_KNOWN = "whether this holds on data that were not fitted to is not known: `bayesianize evaluate` measures it"
 ADVICE = {
     "regression": "use a guarantee (`bayesianize train --guarantee`, in Python guarantee=0.1), or more data",
@@ -32,9 +43,34 @@ ADVICE = {
     "guarantee=0.1), or more data",
 }
 GUARANTEED = {
-    "regression": "this run has a guarantee: `bayesianize predict --guarantee 0.9` gives intervals that hold",
-    "classification": "this run has a guarantee: `bayesianize predict --guarantee 0.9` gives sets of classes that hold",
+    "regression": "this run has a guarantee: `bayesianize predict --guarantee {level:g}` (guarantee={level:g} in "
+    "Python) gives intervals that hold",
+    "classification": "this run has a guarantee: `bayesianize predict --guarantee {level:g}` (guarantee={level:g} in "
+    "Python) gives sets of classes that hold",
 }
+REWEIGHTED = (
+    "these are probabilities of reweighted classes: train without --class-weights (without class_weights= in Python) "
+    "for those of the data as they are"
+)
+OF_SINGLE = (
+    "what is said about the predicted classes does not hold for each class: calibrate on validation data, or use more "
+    "data, in which classes are as frequent as here"
+)
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """A class whose mean probability is clearly not its share of the inputs.
+
+    Args:
+        name: of the class, or its number.
+        probability: the mean over all inputs.
+        share: of the inputs that are of this class.
+    """
+
+    name: str
+    probability: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +80,8 @@ class Promise:
     Args:
         task: "classification" or "regression".
         verdict: "as promised"; of intervals "too narrow", "too wide" or "of the wrong shape" (too wide at one level,
-            too narrow at another); of classes "overconfident" or "underconfident".
+            too narrow at another); of classes "overconfident" or "underconfident", or "skewed over the classes" where
+            only single classes are off.
         promised: the level that is furthest off (where none is, 0.9), or the mean probability of predicted classes.
         held: the share of targets in such intervals, or the accuracy.
         low, high: its 95 % interval.
@@ -53,6 +90,7 @@ class Promise:
         advice: what to do; "" where the promise is kept.
         levels: of real targets, what intervals of 50, 80 and 90 % hold.
         targets: how many an input has, some of which may be missing; 1 of classes.
+        classes: those whose mean probability is clearly not their share, the worst first.
     """
 
     task: str
@@ -66,6 +104,7 @@ class Promise:
     advice: str = ""
     levels: tuple[Coverage, ...] = ()
     targets: int = 1
+    classes: tuple[ClassShare, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -75,28 +114,38 @@ class Promise:
     @property
     def sentence(self) -> str:
         """As people read it."""
-        if self.task == "regression":
-            others = ", ".join(
-                f"{percent(c.level, 0)}: {percent(c.covered.value)}" for c in self.levels if c.level != self.promised
-            )
-            things = "targets" if self.targets == 1 else "inputs"
-            whose = "" if self.targets == 1 else "the targets of "
-            what = (
-                f"{percent(self.promised, 0)} intervals hold {percent(self.held)} of {whose}{self.inputs:,} {self.on} "
-            )
-            what += f"{things} ({others})" if others else things
-        else:
-            what = (
-                f"{percent(self.promised)} sure of its classes on average, and right on {percent(self.held)} of "
-                f"{self.inputs:,} {self.on} inputs"
-            )
-            things = "inputs"
+        what = self._intervals() if self.task == "regression" else self._probabilities()
+        things = "targets" if self.task == "regression" and self.targets == 1 else "inputs"
         if self.kept:
             return f"{what}: as promised, within what {self.inputs:,} {things} can tell"
         return f"{what}: {self.verdict}; {self.advice}"
 
     def __str__(self) -> str:
         return self.sentence
+
+    def _intervals(self) -> str:
+        """How many targets are in them."""
+        others = ", ".join(
+            f"{percent(c.level, 0)}: {percent(c.covered.value)}" for c in self.levels if c.level != self.promised
+        )
+        things, whose = ("targets", "") if self.targets == 1 else ("inputs", "the targets of ")
+        what = f"{percent(self.promised, 0)} intervals hold {percent(self.held)} of {whose}{self.inputs:,} {self.on} "
+        return f"{what}{things} ({others})" if others else f"{what}{things}"
+
+    def _probabilities(self) -> str:
+        """How sure of its classes it is, and how often right; and the class that is furthest off."""
+        what = (
+            f"{percent(self.promised)} sure of its classes on average, and right on {percent(self.held)} of "
+            f"{self.inputs:,} {self.on} inputs"
+        )
+        if not self.classes:
+            return what
+        worst, others = self.classes[0], len(self.classes) - 1
+        more = "" if not others else f" ({others:,} more class{'es are' if others > 1 else ' is'} off)"
+        return (
+            f"{what}; '{worst.name}' has a probability of {exact_percent(worst.probability)} on average, and is "
+            f"{exact_percent(worst.share)} of these inputs{more}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: its fields, whether it is kept, and the sentence."""
@@ -108,28 +157,49 @@ class Promise:
         found: Promise = decoded(cls, {k: v for k, v in stored.items() if k not in ("kept", "sentence")}, "promise")
         return found
 
-    def advised(self, guarantee: bool) -> Promise:
-        """The same, with the advice for one who has a guarantee, or has none."""
-        return replace(self, advice=_advice(self.task, self.verdict, guarantee))
+    def advised(self, level: float | None, weighted: bool = False) -> Promise:
+        """The same, with advice for one who has a guarantee at this level, or none, and class weights, or none."""
+        return replace(self, advice=self._advice(level, weighted))
+
+    def _advice(self, level: float | None, weighted: bool) -> str:
+        if self.kept:
+            return ""
+        if self.classes and weighted:
+            return REWEIGHTED
+        if self.verdict == SKEWED:
+            return OF_SINGLE
+        return ADVICE[self.task] if level is None else GUARANTEED[self.task].format(level=level)
 
 
-def promise_of(outputs: Outputs, targets: Array, on: str = "test", guarantee: bool = False) -> Promise | None:
+def promise_of(
+    outputs: Outputs,
+    targets: Array,
+    on: str = "test",
+    *,
+    level: float | None = None,
+    classes: Sequence[str] = (),
+    weighted: bool = False,
+) -> Promise | None:
     """That of predictions, by the rule above; None where no target is known.
 
     Args:
         outputs: for inputs that were not used for fitting.
         targets: real ones in their own units, NaN where missing, or class labels.
         on: what these inputs are called.
-        guarantee: whether there is one at hand, which is then the advice.
+        level: of a guarantee that is at hand, which is then the advice; None: there is none.
+        classes: their names; empty where they have none.
+        weighted: whether some classes counted more than others in training.
     """
     if "max_prob" in outputs.scores:
-        return _of_classes(outputs, targets, on, guarantee)
-    each = targets[0].size if len(targets) else 1
-    return of_intervals(own_coverage(outputs, targets, LEVELS), on, guarantee, each)
+        found = _of_classes(outputs, targets, on, classes)
+    else:
+        each = targets[0].size if len(targets) else 1
+        found = of_intervals(own_coverage(outputs, targets, LEVELS), on, each)
+    return None if found is None else found.advised(level, weighted)
 
 
-def of_intervals(found: Sequence[Coverage], on: str, guarantee: bool = False, targets: int = 1) -> Promise | None:
-    """That of intervals, by how much those of 50, 80 and 90 % hold, for inputs of so many targets."""
+def of_intervals(found: Sequence[Coverage], on: str, targets: int = 1) -> Promise | None:
+    """That of intervals, by how much those of 50, 80 and 90 % hold, for inputs of so many targets; without advice."""
     if not found or not found[-1].inputs:
         return None
     off = [one for one in found if _broken(one.level, one.covered.value, one.inputs, Z_OF_THREE)]
@@ -137,25 +207,45 @@ def of_intervals(found: Sequence[Coverage], on: str, guarantee: bool = False, ta
     signs = {one.covered.value > one.level for one in off}
     verdict = KEPT if not off else SHAPE if len(signs) > 1 else WIDE if signs == {True} else NARROW
     numbers = (shown.level, shown.covered.value, shown.covered.low, shown.covered.high, shown.inputs)
-    advice = _advice("regression", verdict, guarantee)
-    return Promise("regression", verdict, *numbers, on, advice, tuple(found), targets)
+    return Promise("regression", verdict, *numbers, on, "", tuple(found), targets)
 
 
-def _of_classes(outputs: Outputs, labels: Array, on: str, guarantee: bool) -> Promise | None:
+def _of_classes(outputs: Outputs, labels: Array, on: str, names: Sequence[str]) -> Promise | None:
     if not len(labels):
         return None
     sure, right = float(outputs.mean.max(axis=1).astype(np.float64).mean()), outputs.mean.argmax(axis=1) == labels
     held, n = wilson(float(right.mean()), len(labels)), len(labels)
-    verdict = KEPT if not _broken(sure, held.value, n, Z) else OVER if sure > held.value else UNDER
-    numbers = (sure, held.value, held.low, held.high, n)
-    return Promise("classification", verdict, *numbers, on, _advice("classification", verdict, guarantee))
+    off = classes_off(outputs.mean, labels, names)
+    verdict = SKEWED if off else KEPT
+    if _broken(sure, held.value, n, Z_OF_TWO):
+        verdict = OVER if sure > held.value else UNDER
+    return Promise("classification", verdict, sure, held.value, held.low, held.high, n, on, classes=off)
+
+
+def classes_off(probs: Array, labels: Array, names: Sequence[str] = ()) -> tuple[ClassShare, ...]:
+    """Classes whose mean probability is clearly not their share of the inputs, by the rule above, the worst first.
+
+    Args:
+        probs: (N, C).
+        labels: (N,).
+        names: of the C classes; empty where they have none.
+    """
+    n, count = probs.shape
+    labels, given = labels.astype(np.int64), probs.mean(axis=0, dtype=np.float64)
+    squares = np.einsum("nc,nc->c", probs, probs, dtype=np.float64) / n
+    shares = np.bincount(labels, minlength=count) / n
+    own = np.bincount(labels, weights=probs[np.arange(n), labels], minlength=count) / n  # E p 1[y = c]
+    found = squares - 2 * own + shares - np.square(given - shares)
+    error = np.sqrt(np.maximum(found, given - squares).clip(min=0) / n)
+    gap = np.abs(given - shares)
+    times = np.maximum(given, shares) > FACTOR * np.minimum(given, shares)
+    off = (gap > NormalDist().inv_cdf(1 - 0.05 / (4 * count)) * error) & ((gap > GAP) | (times & (gap > RARE_GAP)))
+    worst = [int(c) for c in np.argsort(-gap, kind="stable") if off[c]]
+    named = tuple(names) or tuple(map(str, range(count)))
+    return tuple(ClassShare(named[c], float(given[c]), float(shares[c])) for c in worst)
 
 
 def _broken(promised: float, held: float, inputs: int, z: float) -> bool:
     """Whether the promise is outside the interval of what was found, and by more than the gap that matters."""
     found = wilson(held, inputs, z)
     return not found.low <= promised <= found.high and abs(held - promised) > GAP
-
-
-def _advice(task: str, verdict: str, guarantee: bool) -> str:
-    return "" if verdict == KEPT else (GUARANTEED if guarantee else ADVICE)[task]

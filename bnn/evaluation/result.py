@@ -12,6 +12,7 @@ from bnn._common.atomic import write_atomically
 from bnn._common.records import decoded, encoded
 from bnn.evaluation.classes import class_rows, said, shown_results
 from bnn.evaluation.detection import HARDLY, Choice, abstaining, choice, disagreement, ood_lines
+from bnn.evaluation.guaranteed_classes import class_coverage_rows
 from bnn.evaluation.older import with_sds
 from bnn.evaluation.pieces import (
     OOD,
@@ -273,7 +274,12 @@ def guarantee_lines(task: str, found: Guaranteed | None) -> list[str]:
     size = "width" if task == "regression" else "classes"
     header = ["guarantee: level", "own: holds", size, "guaranteed: holds", size]
     few = "" if found.statement else f"{found.rows:,} inputs set aside are too few for any of these levels"
-    return [*columns([header, *rows], ""), found.statement or few]
+    of_classes = class_coverage_rows(found)
+    return [
+        *columns([header, *rows], ""),
+        found.statement or few,
+        *(columns(of_classes, "") if of_classes else []),
+    ]
 
 
 def _held(found: Coverage | None) -> list[str]:

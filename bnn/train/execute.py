@@ -22,6 +22,7 @@ from bnn.train.prune_options import prune_options
 from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import PRUNE, RECIPE, RunFolder, check_free
+from bnn.train.runs.guaranteeing import check_guarantee
 from bnn.train.runs.run import Run
 from bnn.train.settling import Comparison, NoiseStage, held_out_losses
 
@@ -41,6 +42,7 @@ def run_recipe(
     """
     data = build_data(recipe.data) if data is None else data
     check_class_weights(recipe, data)  # what is wrong with it leaves no folder behind
+    check_guarantee(data, recipe.guarantee_by_class)
     folder = None if out is None else _claimed(RunFolder(out), recipe)
     everything, data = data, replace(data, guarantee=None)  # no stage sees what is set aside
     plain = plain_stage(recipe, data, folder, settings)

@@ -76,6 +76,8 @@ class Recipe:
         laplace: which layers get the posterior of `bnn.laplace_` after training, from the training data: "last", "all",
             a name or a glob, or a list of these; of an ensemble in every member. With other options, as
             {"layers": "last", "prior_precision": "marginal"}; see `bnn.fit`. None: no layer does.
+        guarantee_by_class: whether a guarantee (`data.guarantee`) holds within every class, each by its own of the
+            inputs set aside, or over inputs of all classes together.
         calibrate: whether `bnn.calibrate_` fits a temperature in the end, of classes, where there are at least 100
             validation inputs.
         seed: of everything random.
@@ -149,6 +151,9 @@ class Recipe:
     laplace: str | tuple[str, ...] | dict[str, Any] | None = described(
         "Laplace's posterior in the end, of these layers: last, all, or a name.", default=None, panel=NETWORK, typed=str
     )
+    guarantee_by_class: bool = described(
+        "Let the guarantee hold within every class, not over all inputs together.", default=False, panel=DATA
+    )
     calibrate: bool = described("Fit a temperature on the validation data in the end. [yes]", default=True, panel=MORE)
     seed: int = described("Of everything random. [0]", default=0, panel=RUN, least=0)
     name: str = described("What the recipe is called.", default="run", panel=RUN)
@@ -167,6 +172,7 @@ class Recipe:
         check_positive("spread", self.spread, none=True)
         check_bool("together", self.together)
         check_bool("calibrate", self.calibrate)
+        check_bool("guarantee_by_class", self.guarantee_by_class)
         check_bool("activations", self.activations)
         check_bool("retry", self.retry)
         check_stored(self.laplace)

@@ -30,10 +30,15 @@ class _Terminal(io.StringIO):
 
 def command(*args: Any, terminal: bool = False) -> Ended:
     """Runs `bayesianize predict` as a program would, notes included; standard output may be a terminal."""
+    return command_of("predict", *args, terminal=terminal)
+
+
+def command_of(name: str, *args: Any, terminal: bool = False) -> Ended:
+    """The same of any command."""
     out, err = _Terminal() if terminal else io.StringIO(), io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         warnings.simplefilter("always")
-        code = app.run(["predict", *map(str, args)])
+        code = app.run([name, *map(str, args)])
     return Ended(code, out.getvalue(), err.getvalue())
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import bnn
 from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, wilson
+from bnn.evaluation.guaranteed_classes import class_coverage_rows
 from bnn.evaluation.predictor import Outputs
 from bnn.evaluation.promise import Z_OF_THREE, Promise, promise_of
 
@@ -82,6 +83,55 @@ def test_promises_that_are_kept_are_seldom_called_broken() -> None:
     labels = (rng.random((1000, 300, 1)) < p.cumsum(2)).argmax(2)
     reports = [promise_of(classes(one), y) for one, y in zip(p, labels, strict=True)]
     assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+
+
+@pytest.mark.parametrize(("concentrations", "n"), [((8.0, 1.0, 0.15), 60), ((0.3,) * 8, 150), ((30.0, 0.2), 400)])
+def test_classes_that_are_given_their_share_are_seldom_called_off(concentrations: tuple[float, ...], n: int) -> None:
+    """Rare classes, many, and one of which most samples hold no input; of 1,000 at most 5 %, and two errors."""
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet(concentrations, size=(1000, n))
+    labels = (rng.random((1000, n, 1)) < p.cumsum(2)).argmax(2)
+    reports = [promise_of(classes(one), y) for one, y in zip(p, labels, strict=True)]
+    assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+
+
+def test_classes_that_count_alike_are_not_as_frequent_as_they_are_probable() -> None:
+    """Probabilities of classes of equal weight, of data in which they are not: sure as often as right, yet skewed."""
+    rng = np.random.default_rng(6)
+    labels = rng.choice(3, 800, p=[0.85, 0.13, 0.02])
+    hit = rng.random(800) < 0.6
+    p = np.full((800, 3), 0.2)
+    p[np.arange(800), np.where(hit, labels, (labels + rng.integers(1, 3, 800)) % 3)] = 0.6
+    names = ("healthy", "mild", "severe")
+    found = promise_of(classes(p), labels, classes=names, weighted=True)
+    assert found is not None
+    assert (found.verdict, found.kept) == ("skewed over the classes", False)
+    given, shares = p.mean(0), np.bincount(labels) / 800
+    assert [one.name for one in found.classes] == ["healthy", "severe", "mild"]
+    assert [one.probability for one in found.classes] == pytest.approx(given[[0, 2, 1]])
+    assert [one.share for one in found.classes] == pytest.approx(shares[[0, 2, 1]])
+    wanted = (
+        f"'healthy' has a probability of {100 * given[0]:.1f} % on average, and is {100 * shares[0]:.1f} % of these "
+        "inputs (2 more classes are off): skewed over the classes; these are probabilities of reweighted classes: "
+        "train without --class-weights (without class_weights= in Python)"
+    )
+    assert wanted in found.sentence
+    assert Promise.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    other = promise_of(classes(p), labels)
+    assert other is not None
+    assert [one.name for one in other.classes] == ["0", "2", "1"]
+    assert "calibrate on validation data, or use more data" in other.sentence
+    assert "--class-weights" not in other.sentence
+
+
+def test_a_rare_class_is_off_by_a_factor() -> None:
+    """1 % of 20,000 inputs that are given 2.5 %: fewer than 3 points, but more than twice as much."""
+    labels = (np.arange(20_000) % 100 == 0).astype(int)
+    for given, off in ((0.025, ["1"]), (0.0145, []), (0.01, [])):
+        found = promise_of(classes(np.tile([1 - given, given], (20_000, 1))), labels)
+        assert found is not None
+        assert [one.name for one in found.classes] == off
+        assert found.kept == (not off)
 
 
 def test_promises_that_are_broken_are_called_so() -> None:
@@ -156,6 +206,32 @@ def test_sets_before_and_after_by_definition() -> None:
         assert (after.size, after.covered.value) == pytest.approx(
             (sets.sum(1).mean(), sets[range(200), y[100:]].mean())
         )
+
+
+def test_what_sets_hold_of_each_class() -> None:
+    """By definition, at every level; of many classes a table has those of which least is held, none without inputs."""
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet(np.linspace(0.2, 3, 15), size=900)
+    y = (rng.random((900, 1)) < p.cumsum(1)).argmax(1)
+    y[y == 4] = 5
+    guarantee = bnn.conformal.calibrate(p[:300], y[:300])
+    names = [f"kind {c}" for c in range(15)]
+    found = guaranteed(guarantee, classes(p[300:]), y[300:], None, classes=names)
+    held = {}
+    for c, name in enumerate(names):
+        of = y[300:] == c
+        for one in found.classes[name]:
+            assert one.inputs == of.sum()
+            if one.inputs:
+                held[name] = guarantee.sets(p[300:], one.level)[of, c].mean()
+                assert one.covered.value == pytest.approx(held[name])
+    header, *rows = class_coverage_rows(found)
+    there = f"of class (worst 8 of {len(held)})"
+    assert header == [f"guaranteed sets hold, {there}", "test inputs", "at 50 %", "at 80 %", "at 90 %"]
+    assert [row[0] for row in rows] == sorted(held, key=lambda name: held[name])[:8]
+    assert "kind 4" not in held
+    of_reals = bnn.conformal.calibrate(as_predicted(normal(9)), np.arange(9.0))
+    assert class_coverage_rows(guaranteed(of_reals, normal(5), np.zeros(5), None)) == []
 
 
 def test_the_spread_of_coverage_is_that_of_beta() -> None:

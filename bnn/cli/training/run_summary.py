@@ -8,7 +8,8 @@ import textwrap
 from typing import Any
 
 from bnn.cli.training.class_summary import class_results, never_lines, weight_lines
-from bnn.cli.training.sources import file_of
+from bnn.cli.training.guarantee_summary import guarantee_lines, guarantee_result
+from bnn.cli.training.sources import file_of, new_file
 from bnn.data.dataset import Data
 from bnn.evaluation.network import size_of
 from bnn.evaluation.promise import Promise
@@ -20,6 +21,7 @@ from bnn.train.laplace import record
 from bnn.train.prune_options import prune_options
 from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
+from bnn.train.runs.guaranteeing import RunGuarantee
 from bnn.train.runs.run import Run
 from bnn.train.units import added_nll
 
@@ -53,12 +55,12 @@ def summary(run: Run, data: Data, promise: Promise | None = None) -> dict[str, A
         "calibrated": _calibrated(run, data),
         "laplace": record(run.history.laplace),
         "pruned": _pruned(run),
-        "guarantee": None if run.guarantee is None else {"inputs": run.guarantee.rows},
+        "guarantee": guarantee_result(run),
         "targets": list(run.targets),
         "log_scale": run.target is not None and run.target.log,
         "hint": data.hint,
         "kl_weight": run.recipe.schedule.kl_weight if run.candidates else None,
-        "next": _next(run.folder.path, run.recipe.data, run.guarantee is not None),
+        "next": _next(run.folder.path, run.recipe.data, run.guarantee),
     }
 
 
@@ -93,7 +95,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["calibrated"] is not None:
         text.append(f"calibrated  {found['calibrated']}")
     if found["guarantee"] is not None:
-        text.append(f"guarantee   by {found['guarantee']['inputs']:,} inputs that were set aside, for `predict`")
+        text += guarantee_lines(found["guarantee"])
     if found["scored"] is not None:
         numbers = ", ".join(_number(found["task"], name, value) for name, value in found["metrics"].items())
         if classes.get("balanced_accuracy") is not None:
@@ -213,9 +215,12 @@ def _scores(run: Run, data: Data) -> dict[str, Any]:
     return result | {"classes": class_results(outputs, targets, data, run.likelihood, scored)}
 
 
-def _next(folder: str, data: dict[str, Any], guaranteed: bool) -> list[str]:
-    run, inputs = _quoted(folder), _quoted(file_of(data) or "FILE")
-    predict = f"bayesianize predict {run} {inputs}{' --guarantee 0.9' if guaranteed else ''}"
+def _next(folder: str, data: dict[str, Any], guarantee: RunGuarantee | None) -> list[str]:
+    """What to do next; a guarantee says nothing about inputs that were trained on, so that there it is new ones."""
+    run, level = _quoted(folder), None if guarantee is None else guarantee.level
+    inputs = file_of(data) if level is None else new_file(data)
+    predict = f"bayesianize predict {run} {_quoted(inputs or 'FILE')}"
+    predict += "" if level is None else f" --guarantee {level:g}"
     return [f"bayesianize evaluate {run}", predict, f"bayesianize report {run}"]
 
 

@@ -56,6 +56,20 @@ def file_of(data: dict[str, Any]) -> str | None:
     return str(data[source.kind]) if source.again else None
 
 
+def new_file(data: dict[str, Any]) -> str | None:
+    """A name for new inputs as those of a recipe's data; None if `bayesianize predict` takes other files.
+
+    >>> new_file({"csv": "tables/houses.tsv"}), new_file({"folder": "photos"}), new_file({"name": "digits"})
+    ('new.tsv', 'new-photos', None)
+    """
+    known = file_of(data)
+    if known is None:
+        return None
+    if source_of(data).folders:
+        return f"new-{os.path.basename(os.path.abspath(known))}"
+    return f"new{os.path.splitext(known)[1]}"
+
+
 def _typed(typed: str) -> dict[str, Any]:
     """{kind: where} of what `--data` names."""
     known = names()

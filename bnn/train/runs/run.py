@@ -15,6 +15,7 @@ from bnn._common.progress import progress_of
 from bnn._engine.temperature import temperature_of
 from bnn.data.dataset import Data, TargetScale
 from bnn.data.sources import source_of
+from bnn.evaluation.classes import weights_of
 from bnn.evaluation.predictor import Outputs, Predictor
 from bnn.evaluation.promise import NOT_KNOWN, Promise, promise_of
 from bnn.evaluation.result import Evaluation
@@ -76,7 +77,9 @@ class Run:
     def of(cls, network: nn.Module, data: Data, likelihood: Any, outputs: int, **more: Any) -> Run:
         """The run that trained `network` with `outputs` outputs on `data`."""
         about = (data.task, data.in_shape, outputs, data.classes, data.target, data.preparation)
-        guarantee = RunGuarantee.of(network, likelihood, data)
+        recipe: Recipe | None = more.get("recipe")
+        by_class = recipe is not None and recipe.guarantee_by_class
+        guarantee = RunGuarantee.of(network, likelihood, data, by_class)
         return cls(network, likelihood, *about, guarantee=guarantee, targets=data.targets, **more)
 
     @property
@@ -150,7 +153,10 @@ class Run:
         part = data.validation if data.test is None else data.test
         if part is None or part.y is None:
             return None
-        found = promise_of(*predictions(self.network, self.likelihood, data, part), on, self.guarantee is not None)
+        outputs, targets = predictions(self.network, self.likelihood, data, part)
+        weighted = bool(weights_of(self.likelihood))
+        level = None if self.guarantee is None else self.guarantee.level
+        found = promise_of(outputs, targets, on, level=level, classes=self.classes, weighted=weighted)
         if found is not None and self.folder is not None:
             self.folder.write(PROMISE, found.to_dict())
         return found
@@ -265,16 +271,14 @@ class Run:
             sets = None if promised is None else promised.sets(outputs, options.promised, self.classes)
             answers = class_answers(given, outputs, self.classes, rule, probs, sets)
         else:
-            ends = (
-                None if promised is None else promised.intervals(outputs, options.promised, self.target, self.targets)
-            )
+            ends = None if promised is None else promised.intervals(outputs, options.promised, self.target)
             answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends, self.targets)
         kept = self.promise if promised is None else None
         if promised is not None:
-            stated = promised.stated(options.promised)
+            stated = f"guarantee: {promised.statement(options.promised)}"
         else:
             stated = NOT_KNOWN if kept is None else kept.sentence
-        about = self._about(options, outputs, rule) | {"promise": None if kept is None else kept.to_dict()}
+        about = self._about(options, outputs, rule, promised) | {"promise": None if kept is None else kept.to_dict()}
         return replace(answers, about=about, rule=rule, stated=stated)
 
     def _guarantee(self, options: PredictOptions) -> RunGuarantee | None:
@@ -284,7 +288,7 @@ class Run:
         if self.guarantee is None:
             raise missing()
         self.guarantee.check(draws_of(self.network, options.samples), options.seed)
-        return self.guarantee
+        return self.guarantee.named(self.targets, self.classes)
 
     def _rule(self, options: PredictOptions) -> Rule | None:
         """When to abstain; None: never."""
@@ -335,7 +339,9 @@ class Run:
             raise ValueError("the data have changed since the run was trained")
         return data
 
-    def _about(self, options: PredictOptions, outputs: Outputs, rule: Rule | None) -> dict[str, Any]:
+    def _about(
+        self, options: PredictOptions, outputs: Outputs, rule: Rule | None, promised: RunGuarantee | None
+    ) -> dict[str, Any]:
         """Everything about the table but its rows, as JSON."""
         about: dict[str, Any] = {"run": None if self.folder is None else self.folder.path, "task": self.task}
         about |= {"draws": outputs.draws, "seed": options.seed}
@@ -343,12 +349,8 @@ class Run:
             about["targets"] = list(self.targets)
         if self.task == "regression":
             about["level"] = next((one for one in (options.guarantee, options.level) if one is not None), LEVEL)
-        if options.guarantee is not None and self.guarantee is not None:
-            about["guarantee"] = {
-                "level": options.guarantee,
-                "rows": self.guarantee.rows,
-                "method": self.guarantee.guarantee.method,
-            }
+        if promised is not None:
+            about["guarantee"] = promised.about(options.promised)
         about["threshold"] = None if rule is None else rule.threshold
         return about if rule is None else about | {"by": rule.by, "validation": rule.validation}
 
