@@ -60,7 +60,7 @@ class RunGuarantee:
         assert part.y is not None
         real = data.task == "regression"
         y = own_targets(outputs, part.y, data.target) if real else class_labels(outputs, part.y, data.classes)
-        return guaranteed(self.guarantee, outputs, y, data.target, on)
+        return guaranteed(self.guarantee, outputs, y, data.target, on, data.targets)
 
     @property
     def rows(self) -> int:
