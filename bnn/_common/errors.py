@@ -19,6 +19,18 @@ class ArgumentError(ValueError):
         self.arguments = arguments
 
 
+class ArgumentWarning(UserWarning):
+    """What to look at, and the arguments that would help, as of an `ArgumentError`.
+
+    >>> ArgumentWarning("column 'id' looks like a row number; leave it out with drop=['id']", "drop").arguments
+    ('drop',)
+    """
+
+    def __init__(self, message: str, *arguments: str) -> None:
+        super().__init__(message)
+        self.arguments = arguments
+
+
 class DivergenceError(ArithmeticError):
     """The loss or its gradient is no longer a finite number; the parameters are those before that step."""
 

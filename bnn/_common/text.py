@@ -16,6 +16,15 @@ def listed(items: Iterable[str], shown: int = 3) -> str:
     return "; ".join([*items[:shown], *([f"and {len(items) - shown} more"] if len(items) > shown else [])])
 
 
+def counted(number: int, what: str) -> str:
+    """How many of something.
+
+    >>> counted(1, "epoch"), counted(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def nearest(name: object, known: Iterable[object], shown: int = 1, cutoff: float = 0.6, before: str = "") -> str:
     """A suggestion to put behind an unknown name, or nothing.
 

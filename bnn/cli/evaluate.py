@@ -103,7 +103,9 @@ def _print_selective(found: Evaluation) -> None:
         return
     rows = [[f"{share:.0%}", *(_at(share, *curve, real) for curve in curves.values())] for share in SHARES]
     first, *others = curves
-    header = ["answering the most certain", f"{'RMSE' if real else 'accuracy'} {first}", *others]
+    in_sds = any(one.unit == "sd" for one in found.risk_coverage.values())
+    rmse = "RMSE, in sds of each target," if in_sds else "RMSE"
+    header = ["answering the most certain", f"{rmse if real else 'accuracy'} {first}", *others]
     print_table(header, rows, title="selective prediction")
     verdict = found.abstaining
     if verdict:

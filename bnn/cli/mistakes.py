@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import ast
+import json
 import os
+import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial, wraps
 from typing import Any
 
 from bnn._common.errors import DivergenceError, OptionError
@@ -19,10 +23,15 @@ TRACEBACK = "BNN_TRACEBACK"  # set to 1 it shows where a mistake was found
 USERS = (ValueError, TypeError, LookupError, OSError, ImportError)
 
 
-# Arguments that errors of the library carry, and how to give them here.
-FLAGS = {"drop": "--drop COLUMN", "task": "--task", "size": "--image-size"}
+# Arguments that errors, warnings and hints of the library carry, and how to give them here.
+FLAGS = {"drop": "--drop COLUMN", "task": "--task", "size": "--image-size HxW", "positive": "--positive"}
+FLAGS |= {"test": "--test SHARE", "validation": "--validation SHARE"}
 OTHERS = ["categories", "missing", "not_missing", "encoding", "delimiter", "decimal", "skip_corrupt", "layout"]
 FLAGS |= {name: f"--set data.{name}=VALUE" for name in [*OTHERS, "drop_missing_target", "guarantee"]}
+
+
+_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_VALUE = rf"\[(?:{_TEXT}|[^\]'\"])*\]|\([^)]*\)|{_TEXT}|True|False|None|\d+(?:\.\d+)?"
 
 
 class Mistake(Exception):  # noqa: N818 - not an error of the program
@@ -51,7 +60,7 @@ def guarded(command: Callable[[], Any]) -> int:
 def interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
     """`command`, which on Ctrl-C says what the interrupt says (how to resume) and ends with 130."""
 
-    @functools.wraps(command)
+    @wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
         try:
             return command(*args, **options)
@@ -68,9 +77,39 @@ def described(error: BaseException) -> str:
     if isinstance(error, OptionError):
         return error.spelled(flag)
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
-    wanted = getattr(error, "arguments", ())
-    flags = [flag for name, flag in FLAGS.items() if name in wanted]
-    return f"{text} [on the command line: {', '.join(flags)}]" if flags else text
+    return in_flags(text, getattr(error, "arguments", ()))
+
+
+def in_flags(text: str, arguments: Iterable[str]) -> str:
+    r"""A text of the library with its arguments as flags; those that it does not write as `name=value` stand behind it.
+
+    >>> in_flags("leave it out with drop=['my id'], or say missing=['-']", ["drop", "missing"])
+    'leave it out with --drop \'my id\', or say --set \'data.missing=["-"]\''
+    >>> in_flags("positive=True trains on a log scale", ["positive"]), in_flags("y holds classes", ["task"])
+    ('--positive trains on a log scale', 'y holds classes [on the command line: --task]')
+    """
+    behind = []
+    for name in [name for name in FLAGS if name in set(arguments)]:
+        found = re.sub(rf"\b{name}=({_VALUE})?", partial(_as_flag, name), text)
+        behind += [FLAGS[name]] if found == text else []
+        text = found
+    return f"{text} [on the command line: {', '.join(behind)}]" if behind else text
+
+
+def _as_flag(name: str, found: re.Match[str]) -> str:
+    """An argument as it is given here; one whose value is no single one as FLAGS has it."""
+    try:
+        value = ast.literal_eval(found[1] or "")
+    except (SyntaxError, ValueError):
+        return FLAGS[name]
+    place, equals, _ = FLAGS[name].partition("=")
+    if equals:  # --set data.name=VALUE
+        word, _, place = place.partition(" ")
+        return f"{word} {shlex.quote(f'{place}={json.dumps(value)}')}"
+    flag = FLAGS[name].partition(" ")[0]
+    if value is True:
+        return flag
+    return f"{flag} {shlex.quote(','.join(map(str, value)) if isinstance(value, list | tuple) else str(value))}"
 
 
 def flag(name: str, value: Any) -> str:
@@ -105,4 +144,4 @@ def _code(end: SystemExit) -> int:
 def _shown(
     message: Warning | str, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    print(f"note: {message}", file=sys.stderr)
+    print(f"note: {in_flags(str(message), getattr(message, 'arguments', ()))}", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bnn._common.atomic import write_atomically
-from bnn.cli.console import print_json, print_table, say
+from bnn.cli.console import console, print_json, print_table, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet, Run, Samples, Seed
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from bnn.train.runs.answers import Answers
 
 SHOWN = 50  # rows of a table on a terminal
+BETWEEN = 3  # letters between columns
+LEAST = ("aleatoric", "epistemic")  # columns that are left out first: either is what the other leaves of the total
+MEAN = "mean_"  # begins the first column of each of several targets
 
 Input = Annotated[
     list[str],
@@ -100,19 +103,60 @@ def predict(
 
 
 def _print(answers: Answers) -> None:
-    """A table on terminals; CSV elsewhere, so that `> table.csv` works."""
-
+    """A table on terminals, of several targets one for each; CSV elsewhere, so that `> table.csv` works."""
     if not sys.stdout.isatty():
         print(as_csv(answers), end="")
         return
     from bnn.metrics import written
 
     text = partial(written.decimals, places=4) if answers.about["task"] == "classification" else written.real
-    rows = [[text(cell) if isinstance(cell, float) else cell for cell in row] for row in answers.rows(SHOWN)]
     left = next(i for i, name in enumerate(answers.columns) if name not in answers.text)
-    print_table(list(answers.columns), rows, left=left)
+    for title, columns in blocks(list(answers.columns), left):
+        cells = {heading: answers[name][:SHOWN] for heading, name in columns.items()}
+        shown = {k: [text(one) if isinstance(one, float) else one for one in each] for k, each in cells.items()}
+        shown, left_out = fitting(shown, console().width)
+        print_table(list(shown), list(zip(*shown.values(), strict=True)), title=title, left=left)
+        if left_out:
+            print(f"(without {' and '.join(left_out)}, for lack of width: --out FILE.csv)\n")
     if len(answers) > SHOWN:
         print(f"... {len(answers) - SHOWN} more: --out FILE.csv")
+
+
+def fitting(columns: dict[str, list[str]], width: int) -> tuple[dict[str, list[str]], list[str]]:
+    """The columns that a terminal of this width has room for, and those of `LEAST` that are left out.
+
+    >>> fitting({"mean": ["1.25"], "aleatoric": ["0.5"], "epistemic": ["0.25"]}, 20)
+    ({'mean': ['1.25'], 'epistemic': ['0.25']}, ['aleatoric'])
+    """
+    left_out: list[str] = []
+    for name in LEAST:
+        widths = [max(len(one) for one in [heading, *cells]) for heading, cells in columns.items()]
+        if name in columns and sum(widths) + BETWEEN * len(widths) > width:
+            columns = {heading: cells for heading, cells in columns.items() if heading != name}
+            left_out.append(name)
+    return columns, left_out
+
+
+def blocks(columns: list[str], left: int) -> list[tuple[str, dict[str, str]]]:
+    """Tables as narrow as a terminal: of several targets one for each, with its name and {heading: column}.
+
+    Args:
+        columns: of all answers; those of a target end with its name, as `mean_price` does.
+        left: how many of them, the first ones, say what the input is.
+
+    >>> blocks(["input", "mean_a", "mean_b"], 1)
+    [('a', {'input': 'input', 'mean': 'mean_a'}), ('b', {'input': 'input', 'mean': 'mean_b'})]
+    """
+    first, others = {name: name for name in columns[:left]}, columns[left:]
+    targets = [name.removeprefix(MEAN) for name in others if name.startswith(MEAN)]
+    if len(targets) < 2:
+        return [("", {name: name for name in columns})]
+    width = len(others) // len(targets)  # every target has as many
+    parts = [others[i * width : (i + 1) * width] for i in range(len(targets))]
+    return [
+        (target, first | {name.removesuffix(f"_{target}"): name for name in part})
+        for target, part in zip(targets, parts, strict=True)
+    ]
 
 
 def _summary(answers: Answers, file: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bnn._common.text import counted
 from bnn.cli.console import print_json, say
 from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet
@@ -69,9 +70,15 @@ def announce(folder: RunFolder, run: Described, size: Size, done: bool) -> None:
     say(f"data: {data.name}, {data.task}{_targets(data)}, {counts} inputs")
     share = f"{100 * size.ratio:.0f} % of the plain network's {size.plain:,}"
     say(f"network: {recipe.net['name']}, {size.parameters:,} parameters, {share}")
-    plain = "" if recipe.pretrain is None else f"at most {recipe.pretrain.epochs} epochs of a plain network, then "
+    plain = (
+        ""
+        if recipe.pretrain is None
+        else f"at most {counted(recipe.pretrain.epochs, 'epoch')} of a plain network, then "
+    )
     more = "" if recipe.prune is None else f", then {prune_options(recipe.prune, recipe.schedule.epochs).epochs} pruned"
-    state = "finished already, nothing is trained" if done else f"{plain}{recipe.schedule.epochs} epochs{more}"
+    state = (
+        "finished already, nothing is trained" if done else f"{plain}{counted(recipe.schedule.epochs, 'epoch')}{more}"
+    )
     say(f"run: {folder}, {state}")
 
 

@@ -50,7 +50,8 @@ def split(
     if guarantee:
         return _with_guarantee(count, test, validation, seed, labels, classes, name, guarantee)
     if test + validation >= 1:
-        raise ValueError(f"test={test:g} and validation={validation:g} leave nothing to train on")
+        message = f"test={test:g} and validation={validation:g} leave nothing to train on"
+        raise ArgumentError(message, "test", "validation")
     order = torch.randperm(count, generator=torch.Generator(device="cpu").manual_seed(seed), device="cpu")
     kept = order[:1]  # at least one is for training
     if labels is not None:
@@ -64,7 +65,7 @@ def split(
         raise ArgumentError(
             f"{name}: {count} inputs{hint} are too few to set {sum(sizes)} aside; "
             f"give a smaller test= and validation= (None: no such part){fewer}",
-            *(() if labels is None else ("task",)),
+            *(("test", "validation") if labels is None else ("test", "validation", "task")),
         )
     if labels is not None and any(sizes):
         _warn_alone(labels, classes, name)

@@ -130,8 +130,10 @@ def skewness(values: Values) -> float:
     return float((((values - mean) / sd) ** 3).mean()) if sd > 0 else 0.0
 
 
-def scale_hint(y: Values) -> str | None:
+def scale_hint(y: Values, names: Sequence[str] = ()) -> str | None:
     """What to say where a log scale may serve these training targets (N, D) better; None where not.
+
+    `names` are those of the targets, where they have some.
 
     The rule: all are above 0, and of every target there are at least ENOUGH, whose skewness is above SKEWED, that of
     their logarithm smaller.
@@ -143,7 +145,12 @@ def scale_hint(y: Values) -> str | None:
         skew = skewness(known)
         if skew <= SKEWED or abs(skewness(np.log(known))) >= skew:
             return None
-    return "all targets are positive and skewed; positive=True / --positive trains on a log scale"
+    called = ", ".join(map(repr, names))
+    if len(y.T) == 1:
+        what = f"the target {called} is" if called else "the target is"
+    else:
+        what = f"the targets {called} are all" if called else "all targets are"
+    return f"{what} positive and skewed; positive=True trains on a log scale"
 
 
 def _floating(values: Numbers) -> Tensor:

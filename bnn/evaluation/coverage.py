@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bnn.conformal import Guarantee, rows_needed
 from bnn.data.dataset import TargetScale
-from bnn.evaluation.pieces import Coverage, Guaranteed
+from bnn.evaluation.pieces import BeforeAfter, Coverage, Guaranteed
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.mixture import mixture_cdf
-from bnn.metrics.regression import normal_cdf
+from bnn.metrics.regression import normal_cdf, per_row
 
 LEVELS = (0.5, 0.8, 0.9)  # that tables show
+TARGETS = 50  # that are looked at one by one, at most
 CURVE = tuple(round(0.05 * i, 2) for i in range(1, 20))  # of a picture
 Z = 1.959964  # of 95 % intervals
 
@@ -48,6 +49,7 @@ def guaranteed(
     target: TargetScale | None,
     on: str = "test",
     classes: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> Guaranteed:
     """Coverage and size of the model's own intervals, or sets, before, and of those of a guarantee after.
 
@@ -58,21 +60,43 @@ def guaranteed(
         target: how real targets were scaled.
         on: what these inputs are called.
         classes: their names; empty where they have none.
+        names: of several real targets; without names they have numbers.
     """
-    real = outputs.scaled is not None
-    before, after = (_intervals, _guaranteed_intervals) if real else (_sets, _guaranteed_sets)
     levels = [level for level in LEVELS if rows_needed(level) <= guarantee.rows]
+    by_target: dict[str, BeforeAfter] = {}
+    if outputs.scaled is None:
+        before = tuple(_sets(outputs, targets, level) for level in LEVELS)
+        after = tuple(_of_sets(level, guarantee.sets(outputs.mean, level), targets) for level in levels)
+    else:
+        own = {level: outputs.interval(level) for level in LEVELS}
+        held = {level: own_units(guarantee.intervals(as_predicted(outputs), level), target) for level in levels}
+        before, after = _inside(own, targets), _inside(held, targets)
+        by_target = {
+            name: BeforeAfter(_inside(own, targets, d), _inside(held, targets, d))
+            for d, name in enumerate(target_names(targets, names))
+        }
     return Guaranteed(
         rows=guarantee.rows,
         method=guarantee.method,
         on=on,
-        before=tuple(before(outputs, targets, level) for level in LEVELS),
-        after=tuple(after(guarantee, outputs, targets, level, target) for level in levels),
+        before=before,
+        after=after,
         statement=guarantee.statement(max(levels)) if levels else "",
         inputs=sum(map(len, guarantee.scores)) if guarantee.by_class else max(map(len, guarantee.scores)),
-        rows_of_each=guarantee.rows_of_each(classes if guarantee.by_class else ()),
-        classes={} if real else _of_each_class(guarantee, outputs, targets, levels, classes),
+        rows_of_each=guarantee.rows_of_each(classes if guarantee.by_class else names),
+        classes={} if outputs.scaled is not None else _of_each_class(guarantee, outputs, targets, levels, classes),
+        by_target=by_target,
     )
+
+
+def target_names(values: Array, names: Sequence[str] = ()) -> list[str]:
+    """What several real targets (N, D) are called, by name or else by number; empty for one, or more than `TARGETS`.
+
+    >>> target_names(np.zeros((5, 2))), target_names(np.zeros((5, 1)))
+    (['0', '1'], [])
+    """
+    several = values.ndim == 2 and 2 <= values.shape[1] <= TARGETS
+    return list(names or map(str, range(values.shape[1]))) if several else []
 
 
 def as_predicted(outputs: Outputs) -> Any:
@@ -99,19 +123,17 @@ def _probability_below(outputs: Outputs, targets: Array) -> Array:
     return mixture_cdf(*outputs.components, targets, outputs.df)
 
 
-def _intervals(outputs: Outputs, targets: Array, level: float) -> Coverage:
-    return _inside(level, outputs.interval(level), targets)
+def _inside(ends: Mapping[float, tuple[Array, Array]], targets: Array, only: int | None = None) -> tuple[Coverage, ...]:
+    """Of intervals at every level; `only` one of several targets."""
 
+    def of(values: Array) -> Array:
+        return values if only is None else values[:, only : only + 1]
 
-def _guaranteed_intervals(
-    guarantee: Guarantee, outputs: Outputs, targets: Array, level: float, target: TargetScale | None
-) -> Coverage:
-    return _inside(level, own_units(guarantee.intervals(as_predicted(outputs), level), target), targets)
-
-
-def _inside(level: float, ends: tuple[Array, Array], targets: Array) -> Coverage:
-    lower, upper = ends
-    return _coverage(level, (lower <= targets) & (targets <= upper), upper - lower, ~np.isnan(targets))
+    y, found = of(targets), []
+    for level, both in ends.items():
+        low, high = map(of, both)
+        found.append(_coverage(level, (low <= y) & (y <= high), high - low, ~np.isnan(y)))
+    return tuple(found)
 
 
 def _sets(outputs: Outputs, labels: Array, level: float) -> Coverage:
@@ -121,12 +143,6 @@ def _sets(outputs: Outputs, labels: Array, level: float) -> Coverage:
     inside = np.empty(ordered.shape, dtype=bool)
     np.put_along_axis(inside, order, ordered.cumsum(axis=1) - ordered < level, axis=1)
     return _of_sets(level, inside, labels)
-
-
-def _guaranteed_sets(
-    guarantee: Guarantee, outputs: Outputs, labels: Array, level: float, target: TargetScale | None
-) -> Coverage:
-    return _of_sets(level, guarantee.sets(outputs.mean, level), labels)
 
 
 def _of_each_class(
@@ -147,9 +163,16 @@ def _of_sets(level: float, inside: Array, labels: Array) -> Coverage:
 
 
 def _coverage(level: float, inside: Array, sizes: Array | None, known: Array) -> Coverage:
-    """Means over the targets that are known; the interval counts inputs, for the targets of one may hang together."""
+    """Means over the known targets of every input, then over the inputs that have any, as those of `bnn.metrics`.
+
+    The interval counts inputs, for the targets of one may hang together.
+    """
     inputs = int(known.reshape(len(known), math.prod(known.shape[1:])).any(axis=1).sum())
     if not inputs:
         return Coverage(level, Interval(math.nan, math.nan, math.nan), math.nan, 0)
-    size = math.nan if sizes is None else float(sizes[known].mean())
-    return Coverage(level, wilson(float(inside[known].mean()), inputs), size, inputs)
+    size = math.nan if sizes is None else _mean(sizes, known)
+    return Coverage(level, wilson(_mean(inside, known), inputs), size, inputs)
+
+
+def _mean(values: Array, known: Array) -> float:
+    return float(np.nanmean(per_row(np.where(known, values, np.nan))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,9 @@ WORDS = {
     "total": "total sd",
     "epistemic": "epistemic sd",
 }
-HARDLY = 1e-3  # nats of mutual information that tell of no disagreement; of real targets, share of the variance
+HARDLY = (
+    1e-3  # nats of mutual information that tell of no disagreement; of real targets, its share of the total, squared
+)
 CLEARLY = 0.005  # AUROC: a smaller lead is no reason to change the score, however certain it is
 FAILS = 0.6  # AUROC; chance is 0.5
 NAMED = 3  # sets on which a score fails that a sentence names
@@ -141,17 +144,26 @@ class Choice:
 
 
 def choice(
-    task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD], stored: Detection | None = None
+    task: str,
+    draws: int,
+    inside: Uncertainty,
+    ood: Mapping[str, OOD],
+    stored: Detection | None = None,
+    each: Mapping[str, Uncertainty] | None = None,
 ) -> Choice | None:
     """The score of the highest AUROC, on average over sets; the usual one where none is clearly better.
 
-    None where there are no sets, or none was scored.
+    None where there are no sets, or none was scored. `each` is that of several real targets, on the test inputs.
     """
     average = averages(ood, stored)
     means = {score: each["auroc"] for score, each in average.mean.items() if "auroc" in each}
     if not means:
         return None
-    reason, left_out = _of_draws(task, draws, inside, ood, means, average)
+    amounts = (
+        disagreement(task, inside, each),
+        *(disagreement(task, one.uncertainty, one.by_target) for one in ood.values()),
+    )
+    reason, left_out = _of_draws(task, draws, max(amounts), means, average)
     means = {score: one for score, one in means.items() if score != left_out}
     score, why = _best(task, means, average, next(iter(ood)) if len(ood) == 1 else None)
     return Choice(score, f"{reason}{why}{_failures(score, ood)}")
@@ -160,29 +172,36 @@ def choice(
 def _of_draws(
     task: str,
     draws: int,
-    inside: Uncertainty,
-    ood: Mapping[str, OOD],
+    most: float,
     means: Mapping[str, Interval],
     average: Detection,
 ) -> tuple[str, str]:
-    """What is to be said of draws that do not, or hardly, disagree; and the score that is left out because of it."""
+    """What is to be said of draws that do not, or hardly, disagree; and the score that is left out because of it.
+
+    `most` is the largest disagreement of any set.
+    """
     score = EPISTEMIC[task]
     if draws < 2:
         return f"one pass has no draws that could disagree, so {words(score)} is 0 and no score; ", score
-    remedy = "this posterior adds nothing to one network; bnn.laplace_(net, data) would; "
+    remedy = "this posterior adds nothing to one network; a Laplace posterior around its weights would; "
     if score not in means:
         return f"the draws agree up to rounding: {remedy}", score
-    most = max(disagreement(task, one) for one in (inside, *(one.uncertainty for one in ood.values())))
     if most >= HARDLY:
         return "", ""
-    amount = f"{most:.1g} nats" if task == "classification" else f"{most:.1g} of the variance"
+    amount = f"{most:.1g} nats" if task == "classification" else f"{written.percent(math.sqrt(most))} of the total sd"
     if _tied(means, average) == [score]:
         return f"the draws hardly disagree ({words(score)} {amount} at most), yet where they do tells much: ", ""
     return f"the draws hardly disagree ({words(score)} {amount} at most): {remedy}", score
 
 
-def disagreement(task: str, one: Uncertainty) -> float:
-    """The epistemic uncertainty in nats; of real targets its share of the variance."""
+def disagreement(task: str, one: Uncertainty, each: Mapping[str, Uncertainty] | None = None) -> float:
+    """The epistemic uncertainty in nats; of real targets its share of the total, squared, of several the mean of these.
+
+    >>> disagreement("regression", Uncertainty(5.0, 4.0, 3.0))
+    0.36
+    """
+    if each:
+        return sum(disagreement(task, own) for own in each.values()) / len(each)
     return one.epistemic if task == "classification" or one.total <= 0 else (one.epistemic / one.total) ** 2
 
 
@@ -246,7 +265,8 @@ def abstaining(task: str, found: Mapping[str, RiskCoverage]) -> str | None:
     best = min(found, key=lambda kind: found[kind].area.value)
     other = next(kind for kind in found if kind != best)
     gap = found[other].behind
-    what = "mean RMSE" if task == "regression" else "mean error rate"
+    rmse = "mean RMSE" if found[best].unit == "own" else "mean RMSE (in sds of each target)"
+    what = rmse if task == "regression" else "mean error rate"
 
     def area(kind: str) -> str:
         return written.real(found[kind].area.value)

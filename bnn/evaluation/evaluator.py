@@ -171,12 +171,13 @@ class _Evaluator:
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
         if self.guarantee is None:
             return None
-        return guaranteed(self.guarantee, inside, targets, self.predictor.target, classes=self.task.classes)
+        classes, names, target = self.task.classes, self.task.targets, self.predictor.target
+        return guaranteed(self.guarantee, inside, targets, target, classes=classes, names=names)
 
     def _ood(self, inside: Outputs) -> tuple[dict[str, OOD], Detection | None]:
         parts = self.task.ood
         outputs = {name: replace(self._predict(name, part), components=None) for name, part in parts.items()}
-        found, detection = self.resampling.ood(inside, outputs)
+        found, detection = self.resampling.ood(inside, outputs, self.task.targets)
         shown = {name: examples(one, parts[name], None, self.task.classes) for name, one in outputs.items()}
         return {name: replace(one, examples=shown[name]) for name, one in found.items()}, detection
 

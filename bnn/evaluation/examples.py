@@ -16,7 +16,8 @@ from torch import Tensor
 from bnn._common.extras import need
 from bnn.data.dataset import Part
 from bnn.data.tables.preparation import TablePreparation
-from bnn.evaluation.pieces import Example, Examples, Points
+from bnn.evaluation.coverage import target_names
+from bnn.evaluation.pieces import Example, Examples, Points, Uncertainty
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics import written
 
@@ -53,8 +54,12 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
     total, aleatoric, epistemic = (
         float(np.mean(values[row])) for values in (outputs.total, outputs.aleatoric, outputs.epistemic)
     )
+    each: tuple[Uncertainty, ...] = ()
     if "max_prob" not in outputs.scores:
         total, aleatoric, epistemic = map(math.sqrt, (total, aleatoric, epistemic))
+        if target_names(outputs.mean):
+            sds = np.sqrt([outputs.total[row], outputs.aleatoric[row], outputs.epistemic[row]])  # (3, D)
+            each = tuple(Uncertainty(*map(float, column)) for column in sds.T)
     mean = outputs.mean[row]
     if "max_prob" in outputs.scores:
         best = int(mean.argmax())
@@ -64,7 +69,7 @@ def _example(row: int, outputs: Outputs, part: Part, targets: Array | None, clas
         prediction, probability = _numbers(mean), None
         truth = None if target is None else _numbers(target)
     drawn = picture(part.x[row]) if isinstance(part.x, Tensor) else None
-    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn)
+    return Example(row, truth, prediction, probability, total, aleatoric, epistemic, drawn, each=each)
 
 
 def _cells(preparation: TablePreparation, features: Tensor) -> dict[str, str]:

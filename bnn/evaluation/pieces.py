@@ -9,10 +9,14 @@ from bnn.metrics.bootstrap import Interval
 
 @dataclass(frozen=True)
 class TargetScores:
-    """How well one of several real targets is predicted, over the inputs where it is known."""
+    """How well one of several real targets is predicted, over the inputs where it is known; how unsure, over all.
+
+    `uncertainty` is None in older files.
+    """
 
     inputs: int
     metrics: dict[str, Interval]
+    uncertainty: Uncertainty | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Example:
         total, aleatoric, epistemic: as in `Uncertainty`.
         values: what was put in, by its column, where inputs are rows of a table.
         picture: a PNG in base64, of at most 96 pixels a side; None where inputs are no images.
+        each: of several real targets, each one's uncertainty, whose units may differ.
     """
 
     index: int
@@ -67,6 +72,7 @@ class Example:
     epistemic: float
     picture: str | None = None
     values: dict[str, str] = field(default_factory=dict)
+    each: tuple[Uncertainty, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,14 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class BeforeAfter:
+    """Of one of several real targets: the model's own intervals, and those of a guarantee, as in `Guaranteed`."""
+
+    before: tuple[Coverage, ...]
+    after: tuple[Coverage, ...]
+
+
+@dataclass(frozen=True)
 class Guaranteed:
     """What a guarantee (`bnn.conformal`) changes on inputs that neither training nor the guarantee has seen.
 
@@ -118,6 +132,7 @@ class Guaranteed:
         rows_of_each: of several targets, or where it is made for each class, how many of them stand behind each.
         classes: of sets of classes, what those of the guarantee hold of each class, at the levels of `after`, by its
             name; empty in older files.
+        by_target: of several real targets, the same for each by its name or its number. Empty in older files.
     """
 
     rows: int
@@ -129,6 +144,7 @@ class Guaranteed:
     inputs: int = 0
     rows_of_each: dict[str, int] = field(default_factory=dict)
     classes: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
+    by_target: dict[str, BeforeAfter] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,6 +175,7 @@ class OOD:
     roc: dict[str, ROC] = field(default_factory=dict)  # score -> its curve
     examples: Examples | None = None
     behind: dict[str, dict[str, Interval]] = field(default_factory=dict)  # score -> as in `Detection`
+    by_target: dict[str, Uncertainty] = field(default_factory=dict)  # of several real targets, by name or number
 
 
 @dataclass(frozen=True)
@@ -208,16 +225,19 @@ class RiskCoverage:
 
     Args:
         coverage: share of the inputs.
-        risk: on these: the error rate, or the RMSE in the target's own units.
+        risk: on these: the error rate, or the RMSE, in `unit`.
         area: under the curve, the mean risk over all shares.
         behind: by how much the area is larger than that of the better uncertainty, on the same resamples; None: it is
             the better one, or the only one.
+        unit: of an RMSE: "own" units of the target; of several targets "sd", where every error is divided by the sd
+            of its target over the test inputs.
     """
 
     coverage: tuple[float, ...]
     risk: tuple[float, ...]
     area: Interval
     behind: Interval | None = None
+    unit: str = "own"
 
 
 @dataclass(frozen=True)

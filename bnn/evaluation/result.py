@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Evaluation:
             disagree. Empty in older files.
         targets: names of the real targets, where they have some.
         by_target: of several real targets, how well each is predicted, by its name or its number, over the inputs where
-            it is known; `metrics` are over all of them.
+            it is known; `metrics` and `uncertainty` are over all of them, whatever their units.
         scale: "log" where positive targets were predicted on a log scale; everything here is in their own units.
         coverage: of the central intervals of real targets at 5, 10, ..., 95 %. Empty in older files.
         promise: whether intervals, or class probabilities, keep their promise. None in older files.
@@ -115,12 +116,17 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """Whether the draws disagree, and more so out of distribution: what tells uncertainty from shrinkage."""
-        return verdict(self.task, self.draws, self.uncertainty, self.ood)
+        return verdict(self.task, self.draws, self.uncertainty, self.ood, self.unsure_by_target)
 
     @property
     def ood_choice(self) -> Choice | None:
         """Which score to use for telling out-of-distribution inputs, and why; None where there are none."""
-        return choice(self.task, self.draws, self.uncertainty, self.ood, self.detection)
+        return choice(self.task, self.draws, self.uncertainty, self.ood, self.detection, self.unsure_by_target)
+
+    @property
+    def unsure_by_target(self) -> dict[str, Uncertainty]:
+        """In distribution, of each of several real targets; empty in older files."""
+        return {name: one.uncertainty for name, one in self.by_target.items() if one.uncertainty is not None}
 
     @property
     def abstaining(self) -> str | None:
@@ -143,14 +149,14 @@ class Evaluation:
                 size_line(self.size),
                 *calibration_line(self.network_temperature),
             ],
-            metric_lines(self.task, self.metrics, self.temperature),
+            metric_lines(self.task, shared(self.task, self.metrics, self.by_target), self.temperature),
             *([] if self.promise is None else [[f"{promised_what(self.task)}: {self.promise}"]]),
             target_lines(self.by_target),
             guarantee_lines(self.task, self.guarantee),
             class_lines(self.classes),
-            uncertainty_lines(self.uncertainty, self.ood, unit),
+            uncertainty_lines(self.uncertainty, self.ood, unit, self.unsure_by_target),
             [*ood_lines(self.task, self.ood, self.detection), *([] if best is None else [f"which score: {best.why}"])],
-            corruption_lines(self.severities),
+            corruption_lines(self.task, self.severities, several=bool(self.by_target)),
             posterior_lines(self.posterior),
             [f"verdict: {self.verdict}", *(f"note: {note}" for note in self.notes)],
         ]
@@ -198,8 +204,14 @@ class Evaluation:
             raise ValueError(f"cannot read {os.fspath(path)}: {error}") from error
 
 
-def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) -> str:
-    """What the disagreement of the draws is worth.
+def verdict(
+    task: str,
+    draws: int,
+    inside: Uncertainty,
+    ood: Mapping[str, OOD],
+    each: Mapping[str, Uncertainty] | None = None,
+) -> str:
+    """What the disagreement of the draws is worth; `each` is that of several real targets, in distribution.
 
     >>> verdict("classification", 1, Uncertainty(0.5, 0.5, 0.0), {})
     'one pass: there are no draws that could disagree, so none of the uncertainty is epistemic'
@@ -207,22 +219,36 @@ def verdict(task: str, draws: int, inside: Uncertainty, ood: Mapping[str, OOD]) 
     if draws < 2:
         return "one pass: there are no draws that could disagree, so none of the uncertainty is epistemic"
     classes = task == "classification"
-    sets = [one.uncertainty for one in ood.values()]
-    inner = disagreement(task, inside)
-    outer = sum(disagreement(task, one) for one in sets) / len(sets) if sets else None
-    what = "mutual information {:.2g} nats" if classes else "{:.2g} of the variance is epistemic"
+    sets = [disagreement(task, one.uncertainty, one.by_target) for one in ood.values()]
+    inner = disagreement(task, inside, each)
+    outer = sum(sets) / len(sets) if sets else None
     place = "in distribution" if outer is None else "out of distribution"
     value = inner if outer is None else outer
     if value < HARDLY:
-        gain = "any gain over the plain network is shrinkage, not uncertainty; bnn.laplace_(net, data) would add some"
-        return f"draws hardly disagree ({what.format(value)} {place}): {gain}"
+        gain = "any gain over the plain network is shrinkage, not uncertainty; a Laplace posterior would add some"
+        return f"draws hardly disagree ({_amount(task, value)} {place}): {gain}"
     if outer is None:
-        tells = "--ood (ood= in Python) would tell"
-        return f"draws disagree ({what.format(inner)} in distribution); whether more so out of it, {tells}"
-    numbers = f"{inner:.2g} in, {outer:.2g} out{' (nats)' if classes else ' (share of the variance)'}"
+        tells = "whether more so out of it, out-of-distribution inputs would tell"
+        return f"draws disagree ({_amount(task, inner)} in distribution); {tells}"
+    if classes:
+        numbers = f"{inner:.2g} in, {outer:.2g} out (nats)"
+    else:
+        inner, outer = math.sqrt(inner), math.sqrt(outer)
+        numbers = f"the epistemic sd is {_share(inner)} of the total sd in it, {_share(outer)} out of it"
     if outer <= inner:
         return f"draws disagree no more out of distribution than in it: {numbers}"
     return f"draws disagree {_times(outer, inner)} out of distribution: {numbers}"
+
+
+def _amount(task: str, value: float) -> str:
+    """The disagreement of the draws in words."""
+    if task == "classification":
+        return f"mutual information {value:.2g} nats"
+    return f"the epistemic sd is {_share(math.sqrt(value))} of the total sd"
+
+
+def _share(ratio: float) -> str:
+    return written.percent(ratio, 0 if ratio >= 0.1 else 1)
 
 
 def _times(outer: float, inner: float) -> str:
@@ -247,7 +273,7 @@ def size_line(size: Size) -> str:
     networks = f" in {size.networks} networks" if size.networks > 1 else ""
     text = f"{size.parameters:,} parameters{networks}, {size.bytes:,} bytes"
     one = "one plain network's" if size.networks > 1 else "the plain network's"
-    return text if size.parameters == size.plain else f"{text}, {size.ratio:.1%} of {one} {size.plain:,}"
+    return text if size.parameters == size.plain else f"{text}, {written.percent(size.ratio)} of {one} {size.plain:,}"
 
 
 def calibration_line(temperature: float) -> list[str]:
@@ -269,10 +295,12 @@ def guarantee_lines(task: str, found: Guaranteed | None) -> list[str]:
     """Coverage and size before and after, and what is guaranteed; nothing where there is no guarantee."""
     if found is None:
         return []
-    after = {one.level: one for one in found.after}
-    rows = [[written.percent(c.level, 0), *_held(c), *_held(after.get(c.level))] for c in found.before]
     size = "width" if task == "regression" else "classes"
     header = ["guarantee: level", "own: holds", size, "guaranteed: holds", size]
+    rows = _levels(found.before, found.after)
+    if found.by_target:
+        header = ["guarantee: target", "level", *header[1:]]
+        rows = [[name, *row] for name, one in found.by_target.items() for row in _levels(one.before, one.after)]
     few = "" if found.statement else f"{found.rows:,} inputs set aside are too few for any of these levels"
     of_classes = class_coverage_rows(found)
     return [
@@ -282,19 +310,26 @@ def guarantee_lines(task: str, found: Guaranteed | None) -> list[str]:
     ]
 
 
+def _levels(before: Sequence[Coverage], later: Sequence[Coverage]) -> list[list[str]]:
+    """A row for every level."""
+    after = {one.level: one for one in later}
+    return [[written.percent(c.level, 0), *_held(c), *_held(after.get(c.level))] for c in before]
+
+
 def _held(found: Coverage | None) -> list[str]:
     """Share and size as text."""
     return ["-", "-"] if found is None else [written.percent(found.covered.value), written.real(found.size)]
 
 
+def shared(task: str, metrics: Mapping[str, Interval], by_target: Mapping[str, Any]) -> dict[str, Interval]:
+    """Of several targets the metrics without units, which have one value for all; else all metrics."""
+    return {name: one for name, one in metrics.items() if not (by_target and written.in_own_units(task, name))}
+
+
 def metric_lines(task: str, metrics: Mapping[str, Interval], temperature: float | None) -> list[str]:
     """The metrics with their intervals."""
-
-    def text(name: str, value: float) -> str:
-        return written.percent(value) if written.is_share(task, name) else written.real(value)
-
     rows = [
-        [name, text(name, one.value), f"[{text(name, one.low)}, {text(name, one.high)}]"]
+        [name, _text(task, name, one.value), f"[{_text(task, name, one.low)}, {_text(task, name, one.high)}]"]
         for name, one in metrics.items()
     ]
     if temperature is not None:
@@ -302,14 +337,18 @@ def metric_lines(task: str, metrics: Mapping[str, Interval], temperature: float 
     return columns([["metric", "value", "95 % interval"], *rows])
 
 
+def _text(task: str, name: str, value: float) -> str:
+    return written.percent(value) if written.is_share(task, name) else written.real(value)
+
+
 def target_lines(by_target: Mapping[str, TargetScores]) -> list[str]:
-    """A line for each of several targets."""
+    """A line for each of several targets, in its own units."""
     if not by_target:
         return []
-    names = ["rmse", "nll", "crps", "coverage_50", "coverage_90"]
+    names = ["rmse", "nll", "crps", "coverage_50", "coverage_90", "sharpness_90"]
     names = [name for name in names if all(name in one.metrics for one in by_target.values())]
     rows = [
-        [target, f"{one.inputs:,}", *(f"{one.metrics[name].value:.4g}" for name in names)]
+        [target, f"{one.inputs:,}", *(_text("regression", name, one.metrics[name].value) for name in names)]
         for target, one in by_target.items()
     ]
     return columns([["target", "inputs", *names], *rows])
@@ -327,24 +366,30 @@ def class_lines(found: Classes | None) -> list[str]:
     return [*columns(class_rows(found, results)), *more, *said(found)]
 
 
-def uncertainty_lines(inside: Uncertainty, ood: Mapping[str, OOD], unit: str) -> list[str]:
-    """Mean uncertainties, in and out of distribution."""
+def uncertainty_lines(
+    inside: Uncertainty, ood: Mapping[str, OOD], unit: str, each: Mapping[str, Uncertainty]
+) -> list[str]:
+    """Mean uncertainties, in and out of distribution; of several targets, `each` of them by itself."""
     sets = {"in distribution": inside} | {name: one.uncertainty for name, one in ood.items()}
+    if each:
+        places = {"in distribution": each} | {name: one.by_target for name, one in ood.items()}
+        sets = {f"{target}, {place}": one for place, found in places.items() for target, one in found.items()}
     rows = [[name, *map(written.figures, (u.total, u.aleatoric, u.epistemic))] for name, u in sets.items()]
     return columns([[f"mean uncertainty ({unit})", "total", "aleatoric", "epistemic"], *rows])
 
 
-def corruption_lines(severities: Sequence[Severity]) -> list[str]:
-    """Means over kinds, severity by severity."""
+def corruption_lines(task: str, severities: Sequence[Severity], several: bool = False) -> list[str]:
+    """Means over kinds, severity by severity; of several targets what has no units."""
     if not severities:
         return []
-    names = list(severities[0].metrics)
+    names = [name for name in severities[0].metrics if not (several and written.in_own_units(task, name))]
     rows = [
-        [f"severity {one.severity}", str(one.kinds), written.figures(one.uncertainty.epistemic)]
-        + [written.real(one.metrics[name]) for name in names]
+        [f"severity {one.severity}", str(one.kinds)]
+        + ([] if several else [written.figures(one.uncertainty.epistemic)])
+        + [_text(task, name, one.metrics[name]) for name in names]
         for one in severities
     ]
-    return columns([["corrupted", "kinds", "epistemic", *names], *rows])
+    return columns([["corrupted", "kinds", *([] if several else ["epistemic"]), *names], *rows])
 
 
 def posterior_lines(posterior: Posterior | None) -> list[str]:
@@ -357,5 +402,5 @@ def posterior_lines(posterior: Posterior | None) -> list[str]:
 
 
 def _scale_row(name: str, scale: Scale) -> list[str]:
-    shares = ["-" if value is None else f"{value:.1%}" for value in (scale.ratio, scale.at_cap)]
+    shares = ["-" if value is None else written.percent(value) for value in (scale.ratio, scale.at_cap)]
     return [f"{name} ({scale.count:,})", f"{scale.mean:.3g}", f"{scale.largest:.3g}", *shares]

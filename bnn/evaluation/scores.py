@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from bnn import metrics
 from bnn.calibration import calibration_curve
 from bnn.data.dataset import TargetScale
+from bnn.evaluation.coverage import target_names
 from bnn.evaluation.pieces import (
     OOD,
     ROC,
@@ -29,7 +30,6 @@ from bnn.metrics import Interval
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # of intervals
 POINTS = 200  # of a curve that are kept, at most
-TARGETS = 50  # that are scored one by one, at most
 BINS = 30  # of a histogram
 TOTAL, EPISTEMIC = ("entropy", "total"), ("mutual_information", "epistemic")  # scores of classes, of real targets
 RESOLVED = 1e-6  # nats, or a share of the total sd; below this float32 cannot tell disagreement from rounding
@@ -79,7 +79,9 @@ class Resampling:
             return self.of_reals(outputs, targets, brief=True)
         return self.of_classes(outputs, targets, None, brief=True)
 
-    def ood(self, inside: Outputs, outside: Mapping[str, Outputs]) -> tuple[dict[str, OOD], Detection | None]:
+    def ood(
+        self, inside: Outputs, outside: Mapping[str, Outputs], names: Sequence[str] = ()
+    ) -> tuple[dict[str, OOD], Detection | None]:
         """How well each score tells each set from the test inputs, and all of them on average."""
         if not outside:
             return {}, None
@@ -90,12 +92,13 @@ class Resampling:
             resamples=self.resamples,
             seed=self.seed,
         )
-        found = {name: _ood(inside, one, used[name], each[name]) for name, one in outside.items()}
+        found = {name: _ood(inside, one, used[name], each[name], names) for name, one in outside.items()}
         return found, Detection(mean.detection, mean.behind)
 
     def risk_coverage(self, outputs: Outputs, targets: Array) -> dict[str, RiskCoverage]:
         """The risk-coverage curve by total and, where the draws disagree, by epistemic uncertainty."""
         real = "max_prob" not in outputs.scores
+        unit = "sd" if real and target_names(outputs.mean) else "own"
         losses = _squared_errors(outputs.mean, targets) if real else outputs.mean.argmax(1) != targets
         scores = [name for name in (TOTAL[real], EPISTEMIC[real]) if informative(name, outputs)]
         kinds = dict(zip(("total", "epistemic"), scores, strict=False))
@@ -106,25 +109,35 @@ class Resampling:
             coverage, risk = metrics.risk_coverage(losses, uncertainties, root=real)
             kept = _evenly(len(coverage))
             curve = tuple(coverage[kept].tolist()), tuple(risk[kept].tolist())
-            found[kind] = RiskCoverage(*curve, areas[kind], behind.get(kind))
+            found[kind] = RiskCoverage(*curve, areas[kind], behind.get(kind), unit)
         return found
 
 
 def by_target(
-    resampling: Resampling, outputs: Outputs, targets: Array, names: tuple[str, ...]
+    resampling: Resampling, outputs: Outputs, targets: Array, names: Sequence[str], brief: bool = False
 ) -> dict[str, TargetScores]:
-    """The metrics of each of several real targets, by its name or its number, over the inputs where it is known."""
-    if outputs.mean.ndim != 2 or outputs.mean.shape[1] < 2 or outputs.mean.shape[1] > TARGETS:
-        return {}
+    """The metrics of each of several real targets, by its name or its number, over the inputs where it is known.
+
+    `brief` are the most important ones only.
+    """
     found = {}
-    for d, name in enumerate(names or map(str, range(outputs.mean.shape[1]))):
+    unsure = uncertainty_by_target(outputs, names)
+    for d, name in enumerate(target_names(outputs.mean, names)):
         known = ~np.isnan(targets[:, d])
         if known.any():
-            scored = resampling.of_reals(_column(outputs, known, d), targets[known, d : d + 1])
+            scored = resampling.of_reals(_column(outputs, known, d), targets[known, d : d + 1], brief=brief)
             if outputs.losses is not None:  # of all targets together: those of one cannot be told
                 del scored["nll"]
-            found[name] = TargetScores(int(known.sum()), scored)
+            found[name] = TargetScores(int(known.sum()), scored, unsure[name])
     return found
+
+
+def uncertainty_by_target(outputs: Outputs, names: Sequence[str]) -> dict[str, Uncertainty]:
+    """That of each of several real targets, by its name or its number."""
+    if "max_prob" in outputs.scores:
+        return {}
+    every = np.ones(len(outputs.mean), dtype=bool)
+    return {name: uncertainty(_column(outputs, every, d)) for d, name in enumerate(target_names(outputs.mean, names))}
 
 
 def _column(outputs: Outputs, rows: Array, d: int) -> Outputs:
@@ -136,11 +149,14 @@ def _column(outputs: Outputs, rows: Array, d: int) -> Outputs:
 
 
 def _squared_errors(mean: Array, targets: Array) -> Array:
-    """Of every input, the mean over its targets that are known (N,)."""
+    """Of every input, the mean over its targets that are known (N,); of several each in units of its sd (N, D)."""
+    if target_names(mean):
+        sds = [column[~np.isnan(column)].std() if not np.isnan(column).all() else 0.0 for column in targets.T]
+        mean, targets = (part / [sd or 1.0 for sd in sds] for part in (mean, targets))
     return metrics.regression.square_rows(mean, targets)
 
 
-def _ood(inside: Outputs, outside: Outputs, used: list[str], found: metrics.Compared) -> OOD:
+def _ood(inside: Outputs, outside: Outputs, used: list[str], found: metrics.Compared, names: Sequence[str] = ()) -> OOD:
     pairs = {name: (inside.scores[name], outside.scores[name]) for name in used}
     return OOD(
         len(outside.mean),
@@ -149,6 +165,7 @@ def _ood(inside: Outputs, outside: Outputs, used: list[str], found: metrics.Comp
         {name: histogram(name, inside, outside) for name in used},
         {name: roc(*pair) for name, pair in pairs.items()},
         behind=found.behind,
+        by_target=uncertainty_by_target(outside, names),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from bnn.metrics.checks import Floats
@@ -55,6 +56,7 @@ def predictive_losses(
     format="figures",
     name="crps",
     brief=True,
+    own_units=True,
 )
 def predictive_crps(
     mean: ArrayLike,
@@ -90,7 +92,8 @@ def covered(low: Floats, high: Floats, targets: ArrayLike) -> Floats:
     format="figures",
     name="sharpness",
     shown=False,
+    own_units=True,
 )
-def widths(low: Floats, high: Floats) -> Floats:
-    """Mean width of every datum's intervals (N,)."""
-    return per_row(high - low)
+def widths(low: Floats, high: Floats, targets: ArrayLike) -> Floats:
+    """Mean width of the intervals of every datum's known targets (N,)."""
+    return per_row(np.where(np.isnan(targets_of(targets)), np.nan, high - low))

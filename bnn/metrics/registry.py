@@ -52,6 +52,7 @@ class Metric:
         format: "percent", "decimals" or "figures".
         shown: whether comparisons of runs have a column for it; "unequal": where classes are not equally frequent.
         brief: whether it is one of the few that are measured where there are many sets, as under corruptions.
+        own_units: whether it is in the target's own units, so that of several targets each has a number of its own.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Metric:
     format: str
     shown: bool | str
     brief: bool
+    own_units: bool = False
 
     @property
     def takes(self) -> list[str]:
@@ -113,6 +115,7 @@ def metric(
     name: str | None = None,
     shown: bool | str = True,
     brief: bool = False,
+    own_units: bool = False,
 ) -> Callable[[Function], Function]:
     """Registers a function as a metric; arguments as for `Metric`, `name` by default that of the function.
 
@@ -127,7 +130,7 @@ def metric(
         check_choice("shown", shown, [UNEQUAL])
 
     def join(function: Function) -> Function:
-        one = Metric(name or function.__name__, function, task, title, about, better, format, shown, brief)
+        one = Metric(name or function.__name__, function, task, title, about, better, format, shown, brief, own_units)
         unknown = [each for each in one.takes if each in one.needs and each not in GIVEN[task]]
         if unknown:
             raise TypeError(f"the metric {one.name!r} asks for {unknown}; one of {task} is given {list(GIVEN[task])}")

@@ -135,7 +135,15 @@ def _root_of_mean(mean: ArrayLike, targets: ArrayLike) -> Statistic:
     return lambda counts: np.sqrt(statistic(counts))
 
 
-@metric("regression", "RMSE", "root mean squared error, in the target's own units", format="figures", brief=True)
+@metric(
+    "regression",
+    "RMSE",
+    "root mean squared error, in the target's own units",
+    "lower",
+    "figures",
+    brief=True,
+    own_units=True,
+)
 @by_counts(_root_of_mean)
 def rmse(mean: ArrayLike, targets: ArrayLike) -> float:
     """Root mean squared error, sqrt(mean (y - m)^2), over data and outputs.

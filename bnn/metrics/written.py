@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from bnn.metrics.registry import find
 
+TINY = 1e-6  # below it numbers have an exponent
+
 
 def percent(share: float, places: int = 1, bare: bool = False) -> str:
     """A share as text.
@@ -39,13 +41,15 @@ def figures(value: float, digits: int = 3, bare: bool = False) -> str:
 
     >>> figures(123.4), figures(1234.5), figures(999.7), figures(0.012345), figures(3.2e-7, 2), figures(2.0), figures(0)
     ('123', '1,234', '1,000', '0.0123', '3.2e-07', '2.00', '0')
+    >>> figures(0.00007181), figures(0.0000012)
+    ('0.0000718', '0.00000120')
     """
     if value == 0:
         return "0"
     value = float(f"{value:.{digits}g}") if abs(value) < 10**digits else value  # 999.7 is 1,000
     if abs(value) >= 10**digits:
         return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.{digits - 1}e}"
-    return f"{value:#.{digits}g}".rstrip(".")
+    return _plain(value, digits) if TINY <= abs(value) < 1e-4 else f"{value:#.{digits}g}".rstrip(".")
 
 
 def seconds(value: float) -> str:
@@ -66,10 +70,18 @@ def real(value: float, digits: int = 4) -> str:
 
     >>> real(63410.2), real(151.34), real(0.0529), real(-0.5), real(2.0), real(3.2e-7), real(0.0)
     ('63,410', '151.3', '0.0529', '-0.5', '2', '3.2e-07', '0')
+    >>> real(0.0000718), real(-0.00001), real(9.999e-7)
+    ('0.0000718', '-0.00001', '9.999e-07')
     """
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.{digits - 1}e}"
-    return f"{value:.{digits}g}"
+    return _plain(value, digits).rstrip("0") if TINY <= abs(value) < 1e-4 else f"{value:.{digits}g}"
+
+
+def _plain(value: float, digits: int) -> str:
+    """A small number without an exponent, to so many significant digits."""
+    places = digits - 1 - int(f"{value:e}".partition("e")[2])
+    return f"{value:.{places}f}"
 
 
 FORMATS: dict[str, Callable[..., str]] = {"percent": percent, "decimals": decimals, "figures": figures}
@@ -88,6 +100,12 @@ def is_share(task: str, name: str) -> bool:
     """Whether a metric is between 0 and 1 and written in per cent."""
     one = find(task, name)
     return one is not None and one.format == "percent"
+
+
+def in_own_units(task: str, name: str) -> bool:
+    """Whether a metric is in the target's own units, so that a mean over several targets means little."""
+    one = find(task, name)
+    return one is not None and one.own_units
 
 
 def metric_title(task: str, name: str) -> str:

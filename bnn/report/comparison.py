@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bnn.evaluation import Evaluation
 from bnn.evaluation.detection import SCORES, averages, words
+from bnn.evaluation.pieces import Uncertainty
 from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
-from bnn.metrics.registry import shown
+from bnn.metrics.registry import Metric, shown
 from bnn.report.entry import Entry, named_apart
 
 KINDS = {"epistemic": "epistemic"}  # columns whose title is the name of a set of inputs
@@ -174,8 +175,25 @@ def _share(run: Evaluation) -> str:
 def _quality(runs: Sequence[Evaluation]) -> Iterator[Column]:
     unequal = any(run.classes is not None and run.classes.unequal for run in runs)
     for one in shown(runs[0].task, unequal):
-        cells = tuple(cell_of(run.metrics.get(one.name), written.FORMATS[one.format]) for run in runs)
-        yield Column(one.name, QUALITY, one.title, one.about, one.better, cells)
+        for key, title, found in measured(one, runs):
+            cells = tuple(cell_of(each, written.FORMATS[one.format]) for each in found)
+            yield Column(key, QUALITY, title, one.about, one.better, cells)
+
+
+def measured(one: Metric, runs: Sequence[Evaluation]) -> Iterator[tuple[str, str, list[Interval | None]]]:
+    """Key, title, and the interval of each run; in own units, of several targets each by itself."""
+    names = target_names(runs) if one.own_units else []
+    if not names:
+        yield one.name, one.title, [run.metrics.get(one.name) for run in runs]
+    for name in names:
+        scores = [run.by_target.get(name) for run in runs]
+        found = [None if each is None else each.metrics.get(one.name) for each in scores]
+        yield f"{one.name}:{name}", f"{one.title} of {name}", found
+
+
+def target_names(runs: Sequence[Evaluation]) -> list[str]:
+    """The several real targets of runs; empty where there is one."""
+    return list(dict.fromkeys(name for run in runs for name in run.by_target))
 
 
 def _ood(runs: Sequence[Evaluation]) -> Iterator[Column]:
@@ -212,12 +230,28 @@ def mean_auroc(run: Evaluation, names: Sequence[str], score: str) -> Interval | 
 def _epistemic(runs: Sequence[Evaluation]) -> Iterator[Column]:
     unit = "nats" if runs[0].task == "classification" else "sd, own units"
     group, about = f"epistemic ({unit})", "how much the draws disagree about "
-    inside = tuple(_amount(run, run.uncertainty.epistemic) for run in runs)
-    yield Column("epistemic", group, "test", about + "test inputs", None, inside)
-    found = [[one.uncertainty.epistemic for one in run.ood.values()] for run in runs]
-    means = [sum(values) / len(values) if values else None for values in found]
-    cells = tuple(_amount(run, one) for run, one in zip(runs, means, strict=True))
-    yield Column("epistemic:ood", group, "out of distribution", f"{about}inputs of all other sets", None, cells)
+    names: list[str | None] = [*target_names(runs)] or [None]
+    for name in names:
+        key, behind = ("", "") if name is None else (f":{name}", f", {name}")
+        inside = tuple(_amount(run, _of(run.uncertainty, run.unsure_by_target, name)) for run in runs)
+        test = f"epistemic:test{key}" if key else "epistemic"
+        yield Column(test, group, f"test{behind}", f"{about}test inputs{behind}", None, inside)
+        found = [[_of(one.uncertainty, one.by_target, name) for one in run.ood.values()] for run in runs]
+        cells = tuple(_amount(run, _mean(values)) for run, values in zip(runs, found, strict=True))
+        others = f"{about}inputs of all other sets{behind}"
+        yield Column(f"epistemic:ood{key}", group, f"out of distribution{behind}", others, None, cells)
+
+
+def _of(joint: Uncertainty, each: Mapping[str, Uncertainty], name: str | None) -> float | None:
+    """The epistemic uncertainty of a target, or of all where there is one alone."""
+    if name is None:
+        return joint.epistemic
+    return each[name].epistemic if name in each else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _amount(run: Evaluation, value: float | None) -> Cell:

@@ -10,7 +10,7 @@ from bnn.evaluation.detection import words
 from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.metrics.registry import shown
-from bnn.report.comparison import Cell, cell_of, is_plain, mean_auroc, sets
+from bnn.report.comparison import Cell, cell_of, is_plain, mean_auroc, measured, sets
 from bnn.report.entry import Entry
 from bnn.report.summary import Name, Sentence, listing
 
@@ -124,10 +124,12 @@ def _measured(own: Entry, plain: Entry) -> list[tuple[str, Against]]:
     """The metrics that both have."""
     found = []
     for one in shown(own.evaluation.task):
-        text = written.FORMATS[one.format]
-        cells = [cell_of(run.evaluation.metrics.get(one.name), text) for run in (own, plain)]
-        if one.name in QUALITY and all(cell.value is not None for cell in cells):
-            found.append((one.title, Against(cells[0], cells[1], one.better)))
+        if one.name not in QUALITY:
+            continue
+        for _, title, intervals in measured(one, [own.evaluation, plain.evaluation]):
+            cells = [cell_of(each, written.FORMATS[one.format]) for each in intervals]
+            if all(cell.value is not None for cell in cells):
+                found.append((title, Against(cells[0], cells[1], one.better)))
     return found
 
 

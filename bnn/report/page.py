@@ -27,6 +27,7 @@ from bnn.report.figures import figure_of, inline_svg, palette_style, pictures
 from bnn.report.gain import gain
 from bnn.report.scores import ScoreTable, score_table
 from bnn.report.sections import confusion
+from bnn.report.sections.corruptions import shared
 from bnn.report.sections.examples import Strip, strips
 from bnn.report.sections.guarantee import guarantee_tables
 from bnn.report.sections.picture import Picture, slug
@@ -304,14 +305,16 @@ def _kinds_of(entry: Entry) -> TableView:
     kinds = list(dict.fromkeys(kind for kind, _ in rows))
     severities = sorted({severity for _, severity in rows})
     task = entry.evaluation.task
-    names = [written.metric_title(task, name) for name in entry.evaluation.corruptions[0].metrics]
-    title = f"{entry.name}, kind by kind: {', '.join(names)}"
+    names = shared(entry.evaluation, entry.evaluation.corruptions[0].metrics)
+    title = f"{entry.name}, kind by kind: {', '.join(written.metric_title(task, name) for name in names)}"
     header = ["kind", *(f"severity {severity}" for severity in severities)]
-    cells = [[kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s))) for s in severities)] for kind in kinds]
+    cells = [
+        [kind.replace("_", " "), *(_corrupted(task, rows.get((kind, s)), names) for s in severities)] for kind in kinds
+    ]
     return TableView(title, header, cells)
 
 
-def _corrupted(task: str, row: Corrupted | None) -> str:
+def _corrupted(task: str, row: Corrupted | None, names: Sequence[str]) -> str:
     if row is None:
         return "-"
-    return " · ".join(written.metric_text(task, name, found.value) for name, found in row.metrics.items())
+    return " · ".join(written.metric_text(task, name, row.metrics[name].value) for name in names if name in row.metrics)

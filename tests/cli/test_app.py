@@ -18,7 +18,7 @@ import pytest
 import typer.main
 
 import bnn
-from bnn._common.errors import ArgumentError
+from bnn._common.errors import ArgumentError, ArgumentWarning
 from bnn.cli import app as application
 from bnn.cli import mistakes
 from bnn.cli.app import app, run
@@ -117,7 +117,18 @@ def test_hints_of_the_library_come_with_the_flag(capsys: pytest.CaptureFixture[s
         raise ArgumentError("leave it out with drop=['id'], or try encoding='cp1252'", "drop", "encoding")
 
     assert mistakes.guarded(command) == 2
-    assert "[on the command line: --drop COLUMN, --set data.encoding=VALUE]" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == "error: leave it out with --drop id, or try --set 'data.encoding=\"cp1252\"'\n"
+
+
+def test_warnings_of_the_library_come_with_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        warnings.warn(ArgumentWarning("leave it out with drop=['order_id']", "drop"), stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert mistakes.guarded(command) == 0
+    assert capsys.readouterr().err == "note: leave it out with --drop order_id\n"
 
 
 def unsaid(raised: ast.Call) -> list[str]:
@@ -129,10 +140,12 @@ def unsaid(raised: ast.Call) -> list[str]:
 
 
 def test_errors_about_data_carry_the_arguments_they_name() -> None:
-    """Or the command line could not say which flag would help."""
+    """Or the command line could not say which flag would help; warnings, too."""
     found = {}
     for path in pathlib.Path(bnn.data.__file__).parent.rglob("*.py"):
-        raised = [node.exc for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise)]
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        raised = [node.exc for node in nodes if isinstance(node, ast.Raise)]
+        raised += [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn"]
         calls = [one for one in raised if isinstance(one, ast.Call) and one.args]
         wrong = [(one.lineno, unsaid(one)) for one in calls if ast.unparse(one.func) != "MemoryError"]
         found[path.name] = [one for one in wrong if one[1]]
@@ -145,8 +158,9 @@ def test_a_column_that_should_be_left_out_comes_with_the_flag(
     rows = "\n".join(f"name{i},{i % 3},{i % 2}" for i in range(60))
     (tmp_path / "rows.csv").write_text(f"who,x,y\n{rows}\n")
     assert run(["train", "--data", str(tmp_path / "rows.csv"), "--target", "y"]) == 2
-    assert "drop=['who']" in (said := capsys.readouterr().err)
-    assert "[on the command line: --drop COLUMN, --set data.categories=VALUE]" in said
+    said = capsys.readouterr().err
+    assert "leave it out with --drop who, or keep it with --set 'data.categories=[\"who\"]'" in said
+    assert "drop=" not in said
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from bnn.cli import app
 from bnn.train.step import Sampling
 
 QUICK = ("--epochs", 2, "--pretrain-epochs", 10, "--hidden", 8)
-HINT = "all targets are positive and skewed; positive=True / --positive trains on a log scale"
+HINT = "the targets 'rent', 'area' are all positive and skewed; --positive trains on a log scale"
 
 
 def rents(folder: Path, rows: int = 200) -> Path:

@@ -14,7 +14,8 @@ import bnn
 from bnn.data import TargetScale
 from bnn.data.target_scale import LARGEST, scale_hint, skewness
 
-HINT = "all targets are positive and skewed; positive=True / --positive trains on a log scale"
+HINT = "positive and skewed; positive=True trains on a log scale"
+WHOSE = {1: "the target is ", 2: "all targets are "}
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 2))
 Y = np.exp(3 + X[:, 0] + 0.3 * RNG.normal(size=200))
@@ -89,6 +90,12 @@ def test_classes_have_no_scale(tmp_path: pathlib.Path) -> None:
         bnn.data.arrays(X, Y, positive=1)  # type: ignore[arg-type]
 
 
+def test_a_hint_names_the_targets() -> None:
+    both = np.stack([Y, Y**0.9], 1)
+    assert scale_hint(both[:, :1], ["price"]) == f"the target 'price' is {HINT}"
+    assert scale_hint(both, ["price", "rent"]) == f"the targets 'price', 'rent' are all {HINT}"
+
+
 def test_skewness_is_scipys() -> None:
     assert skewness(Y) == pytest.approx(skew(Y))
     assert skewness(np.ones(5)) == 0.0
@@ -109,8 +116,9 @@ def test_skewness_is_scipys() -> None:
 )
 def test_a_log_scale_is_suggested_by_a_plain_rule(y: np.ndarray, said: bool) -> None:
     columns = y.reshape(len(y), -1)
-    assert scale_hint(columns) == (HINT if said else None)
+    hint = WHOSE[columns.shape[1]] + HINT if said else None
+    assert scale_hint(columns) == hint
     data = bnn.data.arrays(X[: len(y)], y)
-    assert data.hint == (HINT if said else None)
+    assert data.hint == hint
     assert data.target is not None
     assert not data.target.log  # never unasked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -100,7 +101,7 @@ def test_draws_that_hardly_disagree_add_nothing(mutual: float | None) -> None:
     score, text = why(outside(0.8, 0.9, mutual, uncertainty=hardly), inside=hardly)
     assert score == "entropy"
     assert ("the draws agree up to rounding" if mutual is None else "the draws hardly disagree") in text
-    assert "this posterior adds nothing to one network; bnn.laplace_(net, data) would; entropy tells set 0 best" in text
+    assert "adds nothing to one network; a Laplace posterior around its weights would; entropy tells set 0 best" in text
     assert "hardly" not in why(outside(0.8, 0.9, 0.7, uncertainty=UNSURE), inside=hardly)[1]  # they do somewhere
 
 
@@ -111,10 +112,10 @@ def test_little_disagreement_that_tells_much_is_said_to() -> None:
     assert text.startswith(
         "the draws hardly disagree (mutual information 0.0004 nats at most), yet where they do tells"
     )
-    assert "laplace" not in text
+    assert "Laplace" not in text
     reals = outside(0.9, 0.7, scores=("total", "epistemic"), uncertainty=Uncertainty(1000.0**0.5, 999.5**0.5, 0.5**0.5))
     text = why(reals, task="regression", inside=Uncertainty(1000.0, 1000.0, 0.0))[1]
-    assert "epistemic sd 0.0005 of the variance at most" in text  # a share, whatever the unit
+    assert "(epistemic sd 2.2 % of the total sd at most)" in text  # a share, whatever the unit
 
 
 def test_sets_on_which_the_score_fails_are_named() -> None:
@@ -227,9 +228,16 @@ def test_the_risk_of_real_targets_is_their_rmse() -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     bnn.bayesianize_(net, "ffg", init_sd=0.1, max_sd=0.5)
     noise = bnn.likelihoods.Gaussian(sd=0.5)
-    real = bnn.evaluate(net, (torch.randn(40, 4), torch.randn(40, 2)), likelihood=noise, ood={"x": torch.randn(9, 4)})
+    x, y = torch.randn(40, 4), torch.randn(40, 2)
+    real = bnn.evaluate(net, (x, y), likelihood=noise, ood={"x": torch.randn(9, 4)})
     assert list(real.risk_coverage) == ["total", "epistemic"]
-    assert real.risk_coverage["epistemic"].risk[-1] == pytest.approx(real.metrics["rmse"].value)
+    each = [one.metrics["rmse"].value / float(y[:, int(d)].std(correction=0)) for d, one in real.by_target.items()]
+    shared = real.risk_coverage["epistemic"]
+    assert (shared.risk[-1], shared.unit) == (pytest.approx(np.sqrt(np.mean(np.square(each)))), "sd")
+    net[2] = nn.Linear(8, 1)
+    alone = bnn.evaluate(net, (x, y[:, :1]), likelihood=noise)
+    assert alone.risk_coverage["total"].risk[-1] == pytest.approx(alone.metrics["rmse"].value)
+    assert alone.risk_coverage["total"].unit == "own"
     assert real.detection is not None
     assert list(real.detection.mean) == ["total", "epistemic"]
     assert "total sd" in real.table()

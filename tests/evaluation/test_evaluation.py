@@ -551,11 +551,22 @@ def test_the_verdict() -> None:
     assert "shrinkage" in verdict("classification", 20, Uncertainty(0.5, 0.5, 9e-4), {})
     assert "2 times as much" in verdict("classification", 20, inside, outside(0.1, 0.3))
     assert "no more out of distribution" in verdict("classification", 20, inside, outside(0.05))
-    assert "--ood (ood= in Python) would tell" in verdict("classification", 20, inside, {})
+    assert "in distribution); whether more so out of it, out-of-distribution inputs would tell" in verdict(
+        "classification", 20, inside, {}
+    )
     assert "shrinkage" in verdict(
         "regression", 20, Uncertainty(1000.0**0.5, 999.1**0.5, 0.9**0.5), {}
     )  # a share of the variance
     assert "one pass" in verdict("regression", 1, inside, outside(0.3))
+    sds = Uncertainty(5.0, 4.0, 3.0)
+    assert "(the epistemic sd is 60 % of the total sd in distribution)" in verdict("regression", 20, sds, {})
+    told = verdict("regression", 20, sds, outside(0.9))
+    assert told == (
+        "draws disagree 1.5 times as much out of distribution: the epistemic sd is 60 % of the total sd in it, "
+        "90 % out of it"
+    )
+    each = {"large": sds, "small": Uncertainty(1.0, 1.0, 0.0)}  # a share of each, whatever the units
+    assert "42 % of the total sd in distribution" in verdict("regression", 20, sds, {}, each)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

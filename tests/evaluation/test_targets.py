@@ -164,3 +164,57 @@ def test_wild_noise_of_the_logarithm_is_said() -> None:
     assert found.metrics["rmse"].value < 10 * LARGEST
     assert math.isfinite(found.metrics["crps"].value)
     assert np.isfinite(found.uncertainty.total)
+
+
+def in_units() -> tuple[Data, Any]:
+    """Power in hundreds and loss in thousandths, some of it missing; and a guarantee."""
+    data = data_of(TargetScale((800.0, 0.003), (80.0, 0.001)), holes=True)
+    scores = np.linspace(0.1, 3.0, 60)[:, None].repeat(2, 1)
+    guarantee = bnn.conformal.calibrate((np.zeros((1, 60, 2)), np.ones((1, 60, 2))), scores)
+    net, noise = network(2), bnn.likelihoods.Gaussian(sd=0.7)
+    ood = {"far": 5 * data.test.x}
+    return data, bnn.evaluate(net, data, likelihood=noise, samples=6, ood=ood, guarantee=guarantee, **FEW)
+
+
+def test_what_has_a_unit_is_shown_target_by_target() -> None:
+    data, found = in_units()
+    text = str(found)
+    assert not [line for line in text.splitlines() if line.strip().startswith(("rmse", "crps", "sharpness", "in dist"))]
+    outputs = {name: found.by_target[name] for name in ("price", "area")}
+    for name, one in outputs.items():
+        row = next(line.split() for line in text.splitlines() if line.strip().startswith(f"{name}  "))
+        assert row[2] == f"{one.metrics['rmse'].value:.4g}"
+        assert row[5:7] == [f"{100 * one.metrics['coverage_50'].value:.1f}", "%"]
+        assert row[-1] == f"{one.metrics['sharpness_90'].value:.4g}"
+        assert one.uncertainty is not None
+        sds = [one.uncertainty.total, one.uncertainty.aleatoric, one.uncertainty.epistemic]
+        unsure = next(line for line in text.splitlines() if line.strip().startswith(f"{name}, in distribution"))
+        assert [float(part) for part in unsure.split()[-3:]] == pytest.approx(sds, rel=0.01)
+        assert sds[1] == pytest.approx(0.7 * data.target.sd[name == "area"], rel=1e-5)
+        assert f"{name}, far" in text
+        assert found.ood["far"].by_target[name].epistemic > sds[2]
+    assert found.guarantee is not None
+    assert "guarantee: target" in text
+    for d, (name, one) in enumerate(found.guarantee.by_target.items()):
+        assert [c.level for c in one.before] == [0.5, 0.8, 0.9] == [c.level for c in one.after]
+        assert one.after[2].size < 10 * data.target.sd[d]
+        assert one.before[2].covered.value == pytest.approx(outputs[name].metrics["coverage_90"].value)
+        assert one.before[2].size == pytest.approx(outputs[name].metrics["sharpness_90"].value)
+    each = [one.each for one in found.examples.certain]
+    assert all(one[0].aleatoric / one[1].aleatoric == pytest.approx(80_000) for one in each)
+    assert Evaluation.from_dict(found.to_dict()) == found
+
+
+def test_coverage_and_widths_have_one_definition() -> None:
+    """Means over the known targets of an input, then over inputs, everywhere."""
+    _, found = in_units()
+    assert found.guarantee is not None
+    assert found.promise is not None
+    own = {round(one.level, 2): one for one in found.coverage}
+    for before, promised in zip(found.guarantee.before, found.promise.levels, strict=True):
+        level = f"{100 * before.level:.0f}"
+        share = found.metrics[f"coverage_{level}"].value
+        assert before.covered.value == pytest.approx(share)
+        assert promised.covered.value == pytest.approx(share)
+        assert own[before.level].covered.value == pytest.approx(share)
+        assert before.size == pytest.approx(found.metrics[f"sharpness_{level}"].value)

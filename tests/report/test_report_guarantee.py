@@ -16,8 +16,9 @@ from bnn.cli import app
 from bnn.data.tables.columns import CategoryColumn, NumberColumn
 from bnn.data.tables.preparation import TablePreparation
 from bnn.evaluation import Coverage, Guaranteed, Promise
+from bnn.evaluation.pieces import BeforeAfter, Example, Examples, TargetScores, Uncertainty
 from bnn.plots.style import short
-from bnn.report import Entry, html, read_entry
+from bnn.report import Entry, comparison, html, read_entry
 
 OFF = Coverage(0.9, around(0.7), 12.0, 100)
 
@@ -86,3 +87,31 @@ def test_a_run_has_its_plain_network_beside_it(tmp_path: pathlib.Path, capsys: p
     assert entry.training["train"][-1]["validation_rmse"] == pytest.approx(found["metrics"]["rmse"], rel=0.2)
     assert entry.evaluation.target == "price"
     assert "price" in (tmp_path / "r.html").read_text()
+
+
+def test_several_targets_have_columns_of_their_own() -> None:
+    def scores(rmse: float, sd: float) -> TargetScores:
+        return TargetScores(100, {"rmse": around(rmse, 0.1 * rmse)}, Uncertainty(sd, 0.8 * sd, 0.6 * sd))
+
+    each = {"power": scores(47.0, 70.0), "loss": scores(0.0004, 0.0005)}
+    guarantee = told().guarantee
+    assert guarantee is not None
+    by_target = {
+        name: BeforeAfter((dataclasses.replace(OFF, size=s),), ()) for name, s in (("power", 99.0), ("loss", 0.002))
+    }
+    one = told()
+    found = dataclasses.replace(one, by_target=each, guarantee=dataclasses.replace(guarantee, by_target=by_target))
+    sure = Example(0, "765.1; 0.003148", "760; 0.003", None, 50.0, 40.0, 30.0)
+    sds = tuple(scores.uncertainty for scores in each.values())
+    found = dataclasses.replace(
+        found, examples=Examples((dataclasses.replace(sure, each=sds),), (dataclasses.replace(sure, total=60.0),))
+    )
+    table = comparison([Entry("mine", found)])
+    titles = dict(zip(table.header, table.rows[0], strict=True))
+    assert (titles["RMSE of power"], titles["RMSE of loss"]) == ("47.0", "0.000400")
+    assert (titles["epistemic test, power"], titles["epistemic test, loss"]) == ("42", "0.00030")
+    assert "RMSE" not in titles
+    page = html([Entry("mine", found)])
+    assert "± 70.0; 0.000500" in page
+    assert "<td>0.002</td>" in page
+    assert "RMSE is" not in page

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from bnn._common.errors import ArgumentError
+from bnn._common.errors import ArgumentError, ArgumentWarning
 from bnn._common.text import listed
 from bnn.data.dataset import Data, Part
 from bnn.data.tables.columns import CategoryColumn, Column, NumberColumn, category_name, mean_and_sd, numbers_of
@@ -158,11 +158,11 @@ def _warn_of_row_number(rows: Table, name: str) -> None:
     values = np.sort(np.array(rows.columns[name], dtype=np.float64))  # NaN, where missing, comes last
     exact = len(values) >= ENOUGH and np.abs(values).max() < 2**53  # and whole numbers are told apart
     if exact and values[0].is_integer() and (np.diff(values) == 1).all():
-        warnings.warn(
+        message = (
             f"{rows.source}: column {name!r} holds every whole number from {values[0]:.0f} to {values[-1]:.0f} once, "
-            f"like a row number; if it is one, leave it out with drop=[{name!r}]",
-            stacklevel=4,
+            f"like a row number; if it is one, leave it out with drop=[{name!r}]"
         )
+        warnings.warn(ArgumentWarning(message, "drop"), stacklevel=4)
 
 
 def _keys(part: Part) -> list[bytes]:

@@ -108,7 +108,7 @@ def csv(
         preparation=preparation,
         guarantee=part(parts.guarantee, "guarantee"),
         targets=names,
-        hint=None if scale is None or positive else scale_hint(goal.numbers(train)),
+        hint=None if scale is None or positive else scale_hint(goal.numbers(train), goal.names),
     )
     warn_of_shared_rows(data)
     return data

@@ -107,10 +107,12 @@ def _one_target(rows: Table, name: str, task: Task | None) -> Target:
     if task != "classification":
         words = [(row, str(cells[row])) for row in texts]
         refuse_disguised(rows, name, words, len(cells), "task='classification' if they are classes", "task")
+    first = "" if not texts else str(cells[texts[0]])
     if texts and (task == "regression" or (task is None and 2 * len(texts) <= len(cells))):
         raise ArgumentError(
-            f"{rows.place(texts[0])}: text in a target of numbers, {cells[texts[0]]!r} in {name!r} ({len(texts)} of "
-            f"{len(cells)} are no numbers); correct it, list it in missing=, or say task='classification'",
+            f"{rows.place(texts[0])}: text in a target of numbers, {first!r} in {name!r} ({len(texts)} of "
+            f"{len(cells)} are no numbers); correct it, say missing=[{first!r}] if it stands for a missing value, "
+            "or say task='classification'",
             *("missing", "task"),
         )
     whole = not texts and all(float(value or 0).is_integer() for value in values)

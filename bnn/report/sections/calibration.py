@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bnn import plots
+from bnn.evaluation import Evaluation
 from bnn.metrics import written
 from bnn.metrics.bootstrap import Interval
 from bnn.report.sections.picture import Drawn, Picture, slug
@@ -86,8 +87,14 @@ def _points(run: Drawn) -> Picture:
     assert points is not None
 
     def draw(axes: Any) -> None:
-        plots.predicted_against_true(axes, points, color=run.color, name=run.evaluation.target or "target")
+        plots.predicted_against_true(axes, points, color=run.color, name=_first(run.evaluation))
 
-    facts = f"{len(points.mean)} test inputs"
+    several = bool(run.evaluation.by_target)
+    facts = f"{len(points.mean)} test inputs" + (f", {_first(run.evaluation)}" if several else "")
     key, title, panel = f"predicted-{slug(run.name)}", f"Predictions of {run.name}", "Predictions against the truth"
     return Picture(SECTION, key, title, POINTS, facts, draw, panel=panel, short=run.name)
+
+
+def _first(found: Evaluation) -> str:
+    """The target that points are of: of several the first."""
+    return next(iter(found.by_target), found.target or "target")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -57,10 +57,18 @@ def _mean(severity: int, found: Sequence[Interval], share: bool) -> Mean:
     return Mean(severity, value, max(low, 0.0) if share else low, min(high, 1.0) if share else high, n)
 
 
+def shared(evaluation: Evaluation, metrics: Iterable[str]) -> list[str]:
+    """The metrics that have one value: of several real targets not those in their units."""
+    several = bool(evaluation.by_target)
+    return [name for name in metrics if not (several and written.in_own_units(evaluation.task, name))]
+
+
 def pictures(runs: Sequence[Drawn]) -> Iterator[Picture]:
     """One picture per metric, all runs in it."""
     seen = [run for run in runs if run.evaluation.corruptions]
-    metrics = dict.fromkeys(name for run in seen for row in run.evaluation.corruptions for name in row.metrics)
+    metrics = dict.fromkeys(
+        name for run in seen for row in run.evaluation.corruptions for name in shared(run.evaluation, row.metrics)
+    )
     for metric in metrics:
         curves = [(run, curve) for run in seen if (curve := means(run.evaluation, metric))]
         if curves:

@@ -110,7 +110,7 @@ def _cards(examples: Sequence[Example], real: bool) -> tuple[Card, ...]:
 
 def _card(example: Example, real: bool) -> Card:
     if real:
-        sure = f"± {written.figures(example.total)}"
+        sure = f"± {_each(example, 'total')}"
     else:
         sure = "" if example.probability is None else written.probability(example.probability)
     right = None if real or example.target is None else example.target == example.prediction
@@ -134,8 +134,13 @@ def _values(example: Example) -> str:
 
 def _uncertainty(example: Example, real: bool) -> str:
     if real:
-        return f"{written.figures(example.aleatoric)}, {written.figures(example.epistemic)}"
+        return f"{_each(example, 'aleatoric')}, {_each(example, 'epistemic')}"
     return f"entropy {written.figures(example.total, 2)}"
+
+
+def _each(example: Example, kind: str) -> str:
+    """A standard deviation; of several targets that of each, as their predictions are written."""
+    return "; ".join(written.figures(getattr(one, kind)) for one in example.each or (example,))
 
 
 def figures(entries: Sequence[Entry]) -> Iterator[tuple[str, Any]]:

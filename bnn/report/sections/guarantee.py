@@ -21,12 +21,19 @@ def _table(entry: Entry) -> TableView:
     found = entry.evaluation.guarantee
     assert found is not None
     size = SIZES[entry.evaluation.task]
-    after = {one.level: one for one in found.after}
-    rows = [[written.percent(one.level, 0), *_cells(one), *_cells(after.get(one.level))] for one in found.before]
     note = found.statement or f"{found.rows:,} inputs set aside are too few for any of these levels"
     title = f"{entry.name}: before and after its guarantee, on {found.before[0].inputs:,} {found.on} inputs"
-    header = ["promised", "held before", size, "held, guaranteed", size]
+    header, rows = ["promised", "held before", size, "held, guaranteed", size], _rows(found.before, found.after)
+    if found.by_target:
+        header = ["target", *header]
+        rows = [[name, *row] for name, one in found.by_target.items() for row in _rows(one.before, one.after)]
     return TableView(title, header, rows, open=True, note=f"{note[:1].upper()}{note[1:]}.")
+
+
+def _rows(before: Sequence[Coverage], later: Sequence[Coverage]) -> list[list[str]]:
+    """A row for every level."""
+    after = {one.level: one for one in later}
+    return [[written.percent(one.level, 0), *_cells(one), *_cells(after.get(one.level))] for one in before]
 
 
 def _cells(found: Coverage | None) -> list[str]:

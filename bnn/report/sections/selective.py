@@ -60,7 +60,9 @@ def _risk(run: Drawn, top: float) -> Picture:
 
     def draw(axes: Any) -> None:
         for color, (kind, curve) in zip(plots.PALETTE, found.items(), strict=False):
-            ylabel = "RMSE on these" if real else "error rate on these"
+            ylabel = (
+                f"RMSE on these{' (sds of targets)' if curve.unit == 'sd' else ''}" if real else "error rate on these"
+            )
             plots.risk_coverage(axes, curve, ylabel=ylabel, percent=not real, label=f"by {kind}", color=color)
         axes.set_ylim(0, 1.05 * top or 1.0)
 

@@ -77,7 +77,7 @@ class RunGuarantee:
         assert part.y is not None
         real = data.task == "regression"
         y = own_targets(outputs, part.y, data.target) if real else class_labels(outputs, part.y, data.classes)
-        found = guaranteed(self.guarantee, outputs, y, data.target, on, data.classes)
+        found = guaranteed(self.guarantee, outputs, y, data.target, on, data.classes, data.targets)
         named = self.named(data.targets, data.classes)
         statement = named.statement(max(one.level for one in found.after)) if found.after else ""
         return replace(found, inputs=self.rows, rows_of_each=named.rows_of_each, statement=statement)
