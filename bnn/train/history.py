@@ -32,7 +32,8 @@ class History:
         out: the run's folder, or None.
         laplace: what `bnn.laplace_` found in the end, where it was asked for.
         noise: of real targets, what was settled in the end: {"sd": [...]} (of a noise that depends on the input
-            {"factor": [...]}), `before` it, and the `nll` of so many `inputs` of `data`, "validation" or "training".
+            {"factor": [...]}), `before` it, and the `nll` of so many `inputs` of `data`: "validation", "training",
+            or "folds" where a recipe, or an estimator, has few inputs (`bnn.train.cross_fit`).
         guarantee: of the trained network, where rows were set aside for it; it takes what
             `bnn.predict(..., generator=torch.Generator().manual_seed(0))` gives.
         tuned: the course of training after pruning, where a recipe asked for it.

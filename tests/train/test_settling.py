@@ -16,7 +16,7 @@ from bnn.data import Data, Part
 from bnn.likelihoods import Gaussian, HeteroscedasticGaussian
 from bnn.train import Recipe, Schedule, loop, run_recipe
 from bnn.train.monitor import LEAST
-from bnn.train.settling import Comparison, held_out_losses
+from bnn.train.settling import SOME, Comparison, held_out_losses
 from bnn.train.spread import within_noise
 
 SD = 0.3
@@ -38,7 +38,7 @@ def rms(net: nn.Module, x: Tensor, y: Tensor) -> float:
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("held_out", "settled_on"), [(LEAST, "validation"), (LEAST - 1, "training"), (0, "training")])
+@pytest.mark.parametrize(("held_out", "settled_on"), [(LEAST, "validation"), (SOME - 1, "training"), (0, "training")])
 def test_noise_of_a_plain_network_is_the_rms_of_its_residuals(held_out: int, settled_on: str) -> None:
     net, data = plain_net(norm=False, out=1), reals(60)
     validation = reals(held_out, seed=2) if held_out else None
@@ -48,6 +48,19 @@ def test_noise_of_a_plain_network_is_the_rms_of_its_residuals(held_out: int, set
     assert (history.noise["data"], history.noise["sd"]) == (settled_on, [pytest.approx(expected, rel=1e-5)])
     assert history.noise["inputs"] == (held_out if settled_on == "validation" else 60)
     assert history.noise["before"]["sd"] != history.noise["sd"]
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_of_a_few_validation_inputs_and_the_training_data_the_larger_noise_counts(noisy: bool) -> None:
+    net, data = plain_net(norm=False, out=1), reals(60)
+    x, y = reals(LEAST - 1, seed=2)
+    validation = (x, y + 3 * torch.randn_like(y)) if noisy else (x, x[:, :1])
+    history = run(net, data, validation=validation, likelihood=Gaussian(tails=False), epochs=60, lr=0.03)
+    of_training, of_validation = rms(net, *data), rms(net, *validation)
+    assert (of_validation > of_training) is noisy
+    assert history.likelihood.sd().item() == pytest.approx(max(of_training, of_validation), rel=1e-5)
+    assert history.noise["data"] == ("validation" if noisy else "training")
+    assert history.noise["inputs"] == (LEAST - 1 if noisy else 60)
 
 
 def test_a_network_that_fits_its_data_too_well_is_found_out() -> None:

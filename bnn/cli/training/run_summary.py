@@ -19,6 +19,7 @@ from bnn.evaluation.promise import Promise
 from bnn.evaluation.scores import Resampling, by_target
 from bnn.likelihoods import about
 from bnn.metrics import Interval, written
+from bnn.train.cross_fit import FOLDS
 from bnn.train.execute import why_not_calibrated
 from bnn.train.laplace import record
 from bnn.train.prune_options import prune_options
@@ -26,10 +27,15 @@ from bnn.train.runs.abstaining import predictions
 from bnn.train.runs.folder import is_pretraining
 from bnn.train.runs.guaranteeing import RunGuarantee
 from bnn.train.runs.run import Run
+from bnn.train.settling import TRAINING
 from bnn.train.units import added_nll
 
 WIDTH, INDENT = 110, 12 * " "  # of a paragraph
 FEW_LAYERS = 2  # that a line names
+SETTLED = {  # on which data the noise of real targets was settled, where these are no validation data
+    FOLDS: "of what networks say about {inputs:,} training rows they have not seen: validation rows are few",
+    TRAINING: "of training rows, too small where they are fitted too well: --validation 0.1 sets rows aside",
+}
 ENOUGH, HEAVY = 100, 8.0  # inputs, and degrees of freedom below which their noise is hardly Gaussian
 RESAMPLES = 100  # of intervals that are not shown here: `bayesianize evaluate` measures properly
 
@@ -80,6 +86,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["likelihoods"] is not None:
         text.append(f"noise       {_chosen(found['likelihood'], found['likelihoods'])}")
+    if found["settled"] is not None and found["settled"]["data"] in SETTLED:
+        text.append(f"noise       {SETTLED[found['settled']['data']].format(inputs=found['settled']['inputs'])}")
     if found["settled"] is not None and heavy_tails(found["settled"]):
         df = found["settled"]["df"]
         text.append(f"tails       heavier than Gaussian noise has: as Student's t with {df:.3g} degrees of freedom")
