@@ -271,6 +271,7 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
                 net = self._plain(data.out_features * history.likelihood.outputs_per_target).to(device)
             validated: bool = data.validation is not None
             plan = defaults.plain_schedule(len(data.train), validated, self.epochs, True, self.batch_size)
+            plan |= {} if self.lr is None else {"lr": self.lr}
             noise = copy.deepcopy(history.likelihood)
             train(net, data, likelihood=noise, seed=derived(seed, FOLD, fold), progress=False, **plan)
             return net

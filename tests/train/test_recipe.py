@@ -298,7 +298,10 @@ def test_a_diverging_candidate_is_left_out() -> None:
     assert list(outcome.candidates or {}) == ["1.0"]
 
 
-def test_members_trained_alone_get_the_noise_of_their_mixture(tmp_path: pathlib.Path) -> None:
+def test_members_trained_alone_get_the_noise_of_their_mixture(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "cross_fits", lambda likelihood, data: False)
     x = torch.linspace(-1, 1, 60).tolist()
     (tmp_path / "table.csv").write_text("\n".join(["a,y", *(f"{v:.4f},{50 * v:.3f}" for v in x)]))
     data = {"csv": str(tmp_path / "table.csv"), "target": "y"}
