@@ -44,7 +44,7 @@ LATER = (
     "activations",
     "retry",
 )  # what pretraining does not depend on
-OLDER = {"activations": False, "retry": False}  # what recipes meant that were stored without these fields
+OLDER = {"activations": False, "retry": False, "guarantee_by_class": False}  # what recipes meant without these fields
 MAY_CHANGE = ("name", "about", "ours", "laplace", "calibrate", "schedule.epochs", "schedule.patience")
 ANOTHER = "choose another folder with {out}, or delete this one to start again"
 
