@@ -23,7 +23,7 @@ from bnn.train.monitor import enough
 from bnn.train.settling import BATCH, gathered_draws
 
 NUMBER = 5  # of folds
-FEW = 100  # validation inputs; of so many, having chosen an epoch changes the residuals by little
+FEW = 40  # validation inputs; so many say more than networks that have seen a fifth less (docs/decisions.md)
 MOST = 2_000  # training inputs; of more, residuals of the training data miss less
 LEAST = 20  # training inputs
 FOLDS = "folds"  # what `history.noise` calls these data
