@@ -33,7 +33,7 @@ bench: install
 	$(BIN)/python benchmarks/report.py
 
 test: install lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: install format lint types fast
 
