@@ -14,7 +14,7 @@ from torch import nn
 
 from bnn._engine.noise import Seeds
 
-_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("bnn_frozen_draws", default=())  # innermost first
+_entries: ContextVar[tuple[_Entry, ...]] = ContextVar("bnn_frozen_draws", default=())  # innermost first
 _open = [0]  # blocks of all contexts: as long as there is none, nobody needs to look, torch.compile least of all
 
 # Modules that resume a generator on behalf of the code that uses it: `@contextmanager`, fixtures of pytest.
@@ -48,44 +48,62 @@ def frozen_now() -> tuple[Seeds, ...]:
     return _around() if _open[0] else ()
 
 
+class _Entry:
+    """One entered block, as its context lists it: an empty shell once the block is left."""
+
+    def __init__(self, seeds: Seeds, owner: FrameType | None) -> None:
+        self.seeds: Seeds | None = seeds
+        self.owner = owner  # the code whose block it is
+        self.in_generator = owner is not None and _is_generator(owner)  # then it counts only while that code runs
+
+    def close(self) -> None:
+        """Empties it, wherever it is still listed.
+
+        The list itself stays: a generator that is collected as garbage leaves its block wherever memory is allocated,
+        inside another ContextVar's `set` as well, and a second `set` there frees what the first is reading on Python
+        3.10 and 3.11 (python/cpython#148891).
+        """
+        self.seeds = self.owner = None
+
+
 class _Block(ContextDecorator, AbstractContextManager[None]):
     """One `with frozen_draw(...)`."""
 
     def __init__(self, network: nn.Module, seed: int) -> None:
         self.network, self.seed = network, seed
-        self.seeds: Seeds | None = None  # while it is open
-        self.owner: FrameType | None = None  # the code whose block it is
-        self.in_generator = False  # then it counts only while that code runs
+        self.entry: _Entry | None = None  # while it is open
 
     def _recreate_cm(self) -> _Block:  # as a decorator: a block of its own for every call
         return _Block(self.network, self.seed)
 
     def __enter__(self) -> None:
-        if self.seeds is not None:
+        if self.entry is not None:
             raise RuntimeError("this frozen_draw is entered already: make another for a block inside it")
-        self.seeds = Seeds(self.network, self.seed)
-        self.owner = _owner(sys._getframe(1))
-        self.in_generator = self.owner is not None and _is_generator(self.owner)
-        _blocks.set((self, *_blocks.get()))
+        self.entry = _Entry(Seeds(self.network, self.seed), _owner(sys._getframe(1)))
+        _entries.set((self.entry, *_open_entries()))
         _open[0] += 1
 
     def __exit__(self, *error: Any) -> None:
-        # It may be left in another order, or context, than it was entered in: so it takes out itself alone, and is
-        # known to be closed wherever else it is still listed.
-        self.seeds = self.owner = None
+        # It may be left in another order, or context, than it was entered in, so it closes itself alone.
+        assert self.entry is not None
+        self.entry.close()
+        self.entry = None
         _open[0] -= 1
-        _blocks.set(tuple(block for block in _blocks.get() if block is not self))
+
+
+def _open_entries() -> list[_Entry]:
+    return [entry for entry in _entries.get() if entry.seeds is not None]
 
 
 def _around() -> tuple[Seeds, ...]:
-    blocks = [block for block in _blocks.get() if block.seeds is not None]
-    if any(block.in_generator for block in blocks):
+    entries = _open_entries()
+    if any(entry.in_generator for entry in entries):
         # The innermost block is the one whose code is nearest on the stack, not the one that was entered last: a
         # generator may be resumed inside a block that is younger than its own.
         depth = {frame: i for i, frame in enumerate(_stack())}
-        blocks = [block for block in blocks if block.owner in depth or not block.in_generator]
-        blocks.sort(key=lambda block: depth.get(block.owner, len(depth)))  # type: ignore[arg-type]
-    return tuple(block.seeds for block in blocks if block.seeds is not None)
+        entries = [entry for entry in entries if entry.owner in depth or not entry.in_generator]
+        entries.sort(key=lambda entry: depth.get(entry.owner, len(depth)))  # type: ignore[arg-type]
+    return tuple(entry.seeds for entry in entries if entry.seeds is not None)
 
 
 def _owner(frame: FrameType | None) -> FrameType | None:

@@ -33,7 +33,7 @@ def pinned(net: nn.Module, count: int = 1, **settings: Any) -> Forward:
 
 def nothing_is_open() -> bool:
     """Whether no forward runs in this thread and no `frozen_draw` is open in any."""
-    return running() is None and not frozen._blocks.get() and not frozen._open[0]
+    return running() is None and not frozen._open_entries() and not frozen._open[0]
 
 
 def ways_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +36,37 @@ def test_a_generator_that_is_collected_leaves_nothing_behind(known: Known) -> No
     del stream
     gc.collect()
     assert known.varies()
+
+
+COLLECTED_INSIDE_SET = """
+import contextvars, gc, torch, bnn
+net = torch.nn.Linear(2, 2)
+bnn.bayesianize_(net, "ffg")
+variables = [contextvars.ContextVar(str(i)) for i in range(200)]  # a context of two levels
+for variable in variables:
+    variable.set(0)
+def stream():
+    with bnn.frozen_draw(net, 1):
+        yield
+gc.collect(); gc.freeze(); gc.disable()
+for i in range(3000):
+    for _ in range(3):
+        cycle = [stream()]
+        next(cycle[0])
+        cycle.append(cycle)
+    del cycle
+    gc.set_threshold(gc.get_count()[0] + i % 12)  # so many allocations from now, some of them inside `set`
+    gc.enable()
+    variables[i % 200].set(i)
+    variables[(i + 7) % 200].set(i)
+    gc.disable()
+    gc.collect(0)
+"""
+
+
+def test_a_generator_may_be_collected_inside_set_of_a_context_variable() -> None:
+    """Leaving a block there must not set one itself: Python 3.10 and 3.11 crash (python/cpython#148891)."""
+    subprocess.run([sys.executable, "-Wignore", "-c", COLLECTED_INSIDE_SET], check=True, timeout=120)
 
 
 def test_a_generator_that_ends_or_fails_leaves_nothing_behind(known: Known) -> None:
