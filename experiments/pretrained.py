@@ -8,6 +8,7 @@ A row is a network, and what is added to it after training, as "point taught + l
     ours taught     the same with the original network as a teacher
     point       the control: the same factors without noise and without a KL, trained
     point taught    the control with the teacher
+    point taught longer     the same, trained for more epochs
     + temperature   one temperature for all logits
     + laplace       a posterior over all inputs of the last layer by `bnn.laplace_`, its prior chosen by validation data
     + marginal laplace      the same, its prior chosen by marginal likelihood, as usual
@@ -47,7 +48,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "ours taught": {"inference": "ffg-u"},
     "point": POINT,
     "point taught": POINT,
+    "point taught longer": POINT,
 }
+LONGER = 5  # epochs
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +116,9 @@ def fitted(
 ) -> tuple[nn.Module, float]:
     """The network of a row, trained, and the seconds that took."""
     fraction, seed = settings["fraction"], settings["seed"]
-    teaching = {"teacher": by_channels_(copy.deepcopy(plain)), **settings["teacher"]} if base.endswith("taught") else {}
+    teaching = {"teacher": by_channels_(copy.deepcopy(plain)), **settings["teacher"]} if "taught" in base else {}
     options = settings["training"] | ({"kl_weight": 0.0} if base.startswith("point") else {})
-    epochs = settings.get("epochs", {}).get(settings["net"], options["epochs"])
+    epochs = LONGER if base.endswith("longer") else settings.get("epochs", {}).get(settings["net"], options["epochs"])
     options |= {"epochs": epochs}
     train = sets.data.train.subset(slice(0, settings.get("images", len(sets.data.train))))
     budget = round(fraction * bnn.parameter_count(plain)) - laplace_head(plain.linear)

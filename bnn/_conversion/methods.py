@@ -266,7 +266,7 @@ for _method in (
         "point-u",
         "Point-U",
         "inducing weights without any noise, and Laplace's posterior on the last layer",
-        "a trained network in fewer parameters, at little more than the time of one plain pass",
+        "a trained network in fewer parameters, in one to two plain passes",
         f"{SIDES} + M_out M_in",
         multiplies=f"K N (d_in M_in + M_in M_out + M_out d_out) + {FACTORS}",
         family="inducingdeterministic",

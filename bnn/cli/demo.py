@@ -48,7 +48,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Trains a network, two ensembles and an inducing net with Laplace on digits, and compares them: three minutes."""
+    """Trains a network, two ensembles and an inducing net with Laplace on digits, and compares them: a few minutes."""
     from bnn.cli.evaluated_runs import Wanted, evaluate_run
     from bnn.report import read_entry
     from bnn.train import RunFolder, run_recipe
