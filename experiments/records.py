@@ -22,6 +22,7 @@ from bnn._common.atomic import write_atomically
 from bnn._common.records import encoded
 from experiments.case import HERE, Case
 
+CLOSE = 1e-6  # averages of the same scores, summed in another order and type
 OUTPUTS = ("experiments/results", "docs")  # what runs and pages write: it makes no commit dirty
 
 
@@ -60,13 +61,30 @@ class Records:
             runs[key] = encoded(record | self.origin)
 
     def add_paired(self) -> None:
-        """Differences to the baselines, wherever the scores of both are at hand: mean and standard error."""
+        """Differences to the baselines, wherever the scores of both are at hand: mean and standard error.
+
+        Differences of other runs than those that are stored, of one that was run again elsewhere, are taken out.
+        """
         with self._changing() as runs:
             for axes in self.case.runs():
                 key, other = self.case.key(axes), self.case.baseline_key(axes)
-                if other and key in runs and self._scores(key).exists() and self._scores(other).exists():
-                    with np.load(self._scores(key)) as own, np.load(self._scores(other)) as base:
-                        runs[key]["paired"] = {"with": other} | encoded(paired(dict(own), dict(base)))
+                if other and key in runs and other in runs:
+                    own, base = self._scores_of(key, runs[key]), self._scores_of(other, runs[other])
+                    if own and base:
+                        runs[key]["paired"] = {"with": other} | encoded(paired(own, base))
+                    elif not are_of(runs[key].get("paired", {}), runs[key], runs[other]):
+                        del runs[key]["paired"]
+
+    def _scores_of(self, key: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The scores of every input of a record; {} where there are none, or where they are of another run."""
+        if not self._scores(key).exists():
+            return {}
+        with np.load(self._scores(key)) as stored:
+            found = dict(stored)
+        same = (
+            math.isclose(record["metrics"][name], found[name].mean(), rel_tol=CLOSE) for name in known(record, found)
+        )
+        return found if all(same) else {}
 
     def _scores(self, key: str) -> pathlib.Path:
         return self.per_input / f"{re.sub('[^a-zA-Z0-9=.]+', '_', key)}.npz"
@@ -95,6 +113,23 @@ def paired(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, tuple[f
             gaps = own[name].astype(float) - base[name].astype(float)
             found[name] = (float(gaps.mean()), float(gaps.std(ddof=1) / math.sqrt(len(gaps))))
     return found
+
+
+def are_of(found: Mapping[str, Any], own: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether paired differences are those of two records.
+
+    >>> of_2, of_3 = {"metrics": {"nll": 2.0}}, {"metrics": {"nll": 3.0}}
+    >>> are_of({"with": "x", "nll": [1.0, 0.1]}, of_3, of_2), are_of({"with": "x", "nll": [2.0, 0.1]}, of_3, of_2)
+    (True, False)
+    """
+    names = [name for name in known(own, found) if name in base["metrics"]]
+    gaps = {name: own["metrics"][name] - base["metrics"][name] for name in names}
+    return all(math.isclose(gaps[name], found[name][0], rel_tol=CLOSE, abs_tol=CLOSE) for name in names)
+
+
+def known(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The metrics of a record that are also in `found`."""
+    return [name for name in record["metrics"] if name in found]
 
 
 def versions() -> dict[str, str]:

@@ -60,8 +60,11 @@ def toy(load, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):
         if module.error and len(module.calls) in module.at:
             raise module.error
         x = float(settings["x"] ** settings["power"])
-        per_input = {"nll": np.array([x, x + settings["x"]]), "accuracy": np.array([True, settings["x"] > 1])}
-        return {"nll": x, "accuracy": 0.5, "per_input": per_input}
+        per_input = {
+            "nll": np.array([x - settings["x"], x + settings["x"]]),
+            "accuracy": np.array([True, settings["x"] > 1]),
+        }
+        return {name: float(scores.mean()) for name, scores in per_input.items()} | {"per_input": per_input}
 
     module.square = square
     module.case = tmp_path / "squares.toml"
@@ -118,7 +121,7 @@ def test_records_say_where_they_come_from(toy, load) -> None:
     toy.run("--only", "x=2", "seed=1")
     (record,) = toy.stored().values()
     assert record["settings"] == {"power": 2, "x": 2, "seed": 1}
-    assert record["metrics"] == {"nll": 4.0, "accuracy": 0.5}
+    assert record["metrics"] == {"nll": 4.0, "accuracy": 1.0}
     assert record["versions"].keys() == {"bnn", "torch", "python"}
     assert record["versions"]["torch"] == torch.__version__
     assert record["commit"] == load("records").commit()
@@ -153,11 +156,34 @@ def test_paired_differences_are_those_of_the_same_inputs(toy) -> None:
     toy.run()
     stored = toy.stored()
     assert "paired" not in stored["x=1 seed=0"]
-    gaps = np.array([9.0, 12.0]) - np.array([1.0, 2.0])
+    gaps = np.array([6.0, 12.0]) - np.array([0.0, 2.0])
     found = stored["x=3 seed=1"]["paired"]
     assert found["with"] == "x=1 seed=1"
     assert found["nll"] == pytest.approx([gaps.mean(), gaps.std(ddof=1) / math.sqrt(2)])
     assert found["accuracy"] == pytest.approx([0.5, 0.5])
+
+
+def test_differences_of_other_runs_are_taken_out(toy, load) -> None:
+    """A record that was run again elsewhere comes without its scores: what lies here is of the older run."""
+    toy.run()
+    path, key = toy.out / "squares.json", "x=3 seed=1"
+    stored = json.loads(path.read_text())
+    stored["runs"][key]["metrics"]["nll"] += 1.0
+    path.write_text(json.dumps(stored))
+    toy.run()
+    assert "paired" not in toy.stored()[key]
+    assert "paired" in toy.stored()["x=2 seed=1"]
+    toy.run("--again")
+    assert "paired" in toy.stored()[key]
+
+
+def test_paired_differences_of_all_results_are_those_of_their_runs(load) -> None:
+    are_of = load("records").are_of
+    for path in sorted((ROOT / "experiments" / "results").glob("*.json")):
+        runs = json.loads(path.read_text()).get("runs", {})
+        pairs = {key: run["paired"] for key, run in runs.items() if isinstance(run, dict) and "paired" in run}
+        wrong = [key for key, pair in pairs.items() if not are_of(pair, runs[key], runs[pair["with"]])]
+        assert not wrong, (path.name, wrong)
 
 
 def test_a_commit_is_dirty_where_code_differs_from_it(load, tmp_path: pathlib.Path) -> None:
@@ -189,12 +215,12 @@ def test_a_page_shows_means_spreads_and_differences(toy, load) -> None:
     toy.run()
     case = load("case").Case.read(toy.case)
     lines = load("pages").section(case, toy.stored())
-    assert "| 3 | 9.000 | 50.0 |" in lines
-    assert "The square of 3 is 9.000, that of 9 is -; +3.500 ± 0.500." in lines
+    assert "| 3 | 9.000 | 100.0 |" in lines
+    assert "The square of 3 is 9.000, that of 9 is -; +3.000 ± 1.000." in lines
     toy.case.write_text(CASE.replace("seed = [0, 1]", "seed = [0]"))
     case = load("case").Case.read(toy.case)
     lines = load("pages").section(case, {key: run for key, run in toy.stored().items() if "seed=0" in key})
-    assert "| *2, less 1* | +3.500 ± 0.500 | +50.0 ± 50.0 |" in lines
+    assert "| *2, less 1* | +3.000 ± 1.000 | +50.0 ± 50.0 |" in lines
 
 
 @pytest.mark.parametrize(
@@ -216,7 +242,7 @@ def test_a_case_may_say_more_about_its_runs(toy, load) -> None:
     toy.total = lambda case, runs: [f"{case.title}: {sum(run['metrics']['nll'] for run in runs):g} in all"]
     toy.case.write_text(CASE.replace("[fixed]", 'further = "toy:total"\n[fixed]'))
     lines = load("pages").section(load("case").Case.read(toy.case), toy.stored())
-    assert lines.index("Squares: 28 in all") > lines.index("| 3 | 9.000 | 50.0 |")
+    assert lines.index("Squares: 28 in all") > lines.index("| 3 | 9.000 | 100.0 |")
 
 
 def test_the_results_page_is_what_the_files_say(load) -> None:

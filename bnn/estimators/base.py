@@ -30,9 +30,9 @@ from bnn.prediction import draws, layers_with_sampling, set_sampling_
 from bnn.train import History, defaults
 from bnn.train import fit as train
 from bnn.train.converted_stage import CLOSE, GENTLER
-from bnn.train.cross_fit import cross_fit_, cross_fits
+from bnn.train.cross_fit import Trained, cross_fit, cross_fits
 from bnn.train.monitor import LEAST
-from bnn.train.plain_stage import LEAST as MANY
+from bnn.train.plain_stage import MANY
 from bnn.train.settling import Comparison, held_out_losses
 from bnn.train.spread import CAPS, factor_within, rate_factor
 
@@ -207,9 +207,8 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         else:
             kind, history = self._trained_in_two(data, kinds, seed, device)
         if cross_fits(history.likelihood, data):
-            history.noise = cross_fit_(
-                history.likelihood, data, derived(seed, FOLD), self._of_folds(history, seed, device)
-            )
+            folds = cross_fit(history.likelihood, data, derived(seed, FOLD), self._for_folds(history, seed, device))
+            history.noise = folds.settle_(history.likelihood)
         if layers_with_sampling(self.network_):
             set_sampling_(self.network_, "weight")  # so that a draw is one function, whatever rows are asked together
         self.likelihood_ = history.likelihood
@@ -262,10 +261,10 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         self.network_ = kept
         return name, first
 
-    def _of_folds(self, history: History, seed: int, device: Any) -> Callable[[Data, int], nn.Module]:
+    def _for_folds(self, history: History, seed: int, device: Any) -> Callable[[Data, int], Trained]:
         """What trains a plain network for a fold of the data."""
 
-        def trained(data: Data, fold: int) -> nn.Module:
+        def trained(data: Data, fold: int) -> Trained:
             with own_randomness(device):
                 torch.manual_seed(derived(seed, BUILD))
                 net = self._plain(data.out_features * history.likelihood.outputs_per_target).to(device)
@@ -273,8 +272,8 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
             plan = defaults.plain_schedule(len(data.train), validated, self.epochs, True, self.batch_size)
             plan |= {} if self.lr is None else {"lr": self.lr}
             noise = copy.deepcopy(history.likelihood)
-            train(net, data, likelihood=noise, seed=derived(seed, FOLD, fold), progress=False, **plan)
-            return net
+            found = train(net, data, likelihood=noise, seed=derived(seed, FOLD, fold), progress=False, **plan)
+            return net, found.likelihood
 
         return trained
 

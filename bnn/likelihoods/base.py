@@ -73,6 +73,23 @@ class Likelihood(nn.Module):
             target: (N, ...), better not of the training data.
         """
 
+    def adopt_(self, other: Likelihood, which: Sequence[bool]) -> None:
+        """Takes over the noise of another likelihood like this, in place, for the targets where `which` is True.
+
+        What is not by target, as the tails, is taken over where that is all of them.
+
+        Args:
+            other: of the same class and options.
+            which: one for every number of `levels`.
+        """
+        with torch.no_grad():
+            for name in self.noise:
+                own, their = getattr(self, name), getattr(other, name)
+                if own.ndim and len(own) == len(which):
+                    own[list(which)] = their[list(which)]
+                elif all(which):
+                    own.copy_(their)
+
     def start_(self, outputs: Tensor, target: Tensor) -> None:
         """Where a training begins with the noise, in place: from K draws of the network at hand, as `settle_`."""
         self.settle_(outputs, target)

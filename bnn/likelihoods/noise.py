@@ -89,6 +89,18 @@ class RealNoise(Likelihood):
         if self.settles:
             self._fitted_(self._residuals(outputs, target), math.inf)
 
+    def rescale_(self, found: RealNoise) -> None:
+        """Multiplies its scales by those of `found`, in place, and takes over the tails.
+
+        Args:
+            found: was settled on data to whose predicted sds this noise belongs.
+        """
+        factors = found._scale().detach().double().cpu().reshape(-1)
+        with torch.no_grad():
+            self._take_(self._scale().detach().double().cpu().reshape(-1) * factors)
+            self._tails.copy_(found._tails)
+        self.settled = True
+
     def without_tails_(self) -> None:
         """Gaussian noise of the sd at hand."""
         self._tails.zero_()

@@ -2,14 +2,17 @@
 
 Where validation inputs are few they say little about the noise, and what they say is too good: they have chosen the
 epoch already. Residuals of training inputs are smaller still. So plain networks are trained, each on all training
-inputs but those of one fold, and the noise becomes what makes the inputs of all folds likeliest, each predicted by the
-network that has not seen it.
+inputs but those of one fold, and asked about that fold.
+
+A network of a fold has seen fewer inputs than the one that counts, and its errors are larger for that. Where there are
+enough validation inputs to settle a noise on, both have one by the same inputs, which have chosen the epochs of both;
+then folds only say by which factor such a noise misses what is new. With fewer, errors on folds are the noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,43 +21,89 @@ from torch import Tensor, nn
 from bnn import likelihoods
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order
+from bnn.functional.linalg import inverse_softplus
 from bnn.likelihoods.base import predictive_nll
-from bnn.train.monitor import enough
+from bnn.likelihoods.heteroscedastic import HeteroscedasticGaussian
+from bnn.likelihoods.noise import RealNoise
+from bnn.train.monitor import LEAST as SETTLES
+from bnn.train.monitor import known
 from bnn.train.settling import BATCH, gathered_draws
 
 NUMBER = 5  # of folds
-FEW = 40  # validation inputs; so many say more than networks that have seen a fifth less (docs/decisions.md)
+FEW = 100  # validation inputs, of several targets known values; so many settle a noise alone (docs/decisions.md)
 MOST = 2_000  # training inputs; of more, residuals of the training data miss less
 LEAST = 20  # training inputs
 FOLDS = "folds"  # what `history.noise` calls these data
+NEARLY_0 = 1e-12
+
+Trained = tuple[nn.Module, Any]  # a network, and its likelihood with the noise of its training
+
+
+@dataclass(frozen=True)
+class Folds:
+    """What networks say of the training inputs that they have not seen, each with the noise of its own training.
+
+    Args:
+        outputs: of the networks, (1, n, ...).
+        targets: (n, ...).
+        means, sds: of their noise, (n, D, ...) each, where the noise of the network that counts is to be multiplied by
+            what makes the targets likeliest; None: it is to be the likeliest around the outputs, whatever it was.
+    """
+
+    outputs: Tensor
+    targets: Tensor
+    means: Tensor | None = None
+    sds: Tensor | None = None
+
+    def settle_(self, likelihood: Any) -> dict[str, Any]:
+        """Settles the noise of `likelihood`, in place; returns what was found, as `History.noise` has it."""
+        own = likelihoods.about(likelihood)
+        before, judged, outputs = own.levels(), own, self.outputs
+        if self.means is None or self.sds is None:
+            own.settle_(outputs, self.targets)
+        else:
+            assert isinstance(own, RealNoise)
+            scales = next(iter(before.values()))  # one, or one for every target
+            judged = HeteroscedasticGaussian(NEARLY_0, len(scales), tails=own.tails).to(self.sds)
+            outputs = torch.cat([self.means, inverse_softplus(self.sds)], 1)[None]
+            judged.settle_(outputs, self.targets)
+            own.rescale_(judged)
+        nll = float(predictive_nll(judged, outputs, self.targets).detach().mean())
+        return {**own.levels(), "before": before, "inputs": len(self.targets), "nll": nll, "data": FOLDS}
 
 
 def cross_fits(likelihood: Any, data: Data) -> bool:
     """Whether the noise of a training on these data is settled by folds: real targets, and few inputs."""
-    found = likelihoods.about(likelihood)
-    small = LEAST <= len(data.train) <= MOST and not enough(data.validation, FEW)
-    return data.task == "regression" and found.settles and small
+    own = likelihoods.about(likelihood)
+    if data.task != "regression" or not own.settles or not LEAST <= len(data.train) <= MOST:
+        return False
+    return _known(own, data) < FEW
 
 
-def cross_fit_(likelihood: Any, data: Data, seed: int, train: Callable[[Data, int], nn.Module]) -> dict[str, Any]:
-    """Settles the noise of `likelihood`, in place, on what networks predict for the training inputs of other folds.
+def cross_fit(likelihood: Any, data: Data, seed: int, train: Callable[[Data, int], Trained]) -> Folds:
+    """Trains the networks of all folds.
 
     Args:
         data: whose training inputs are the folds; validation data serve all networks alike.
         train: (data without a fold, number of the fold) -> a plain network that was trained on them.
-
-    Returns:
-        What was found, as `History.noise` has it.
     """
-    found = likelihoods.about(likelihood)
+    own = likelihoods.about(likelihood)
+    relative = isinstance(own, RealNoise) and _known(own, data) >= SETTLES
     parts = [
-        _held_out(train(without(data, fold), i), data.train.subset(fold), found, seed) for i, fold in folds(data, seed)
+        _held_out(*train(without(data, fold), i), data.train.subset(fold), seed, relative)
+        for i, fold in folds(data, seed)
     ]
-    outputs, targets = torch.cat([one for one, _ in parts], 1), torch.cat([y for _, y in parts])
-    before = found.levels()
-    found.settle_(outputs, targets)
-    nll = float(predictive_nll(found, outputs, targets).detach().mean())
-    return {**found.levels(), "before": before, "inputs": len(targets), "nll": nll, "data": FOLDS}
+    outputs, targets = torch.cat([one.outputs for one in parts], 1), torch.cat([one.targets for one in parts])
+    if not relative:
+        return Folds(outputs, targets)
+    means, sds = (torch.cat(each) for each in zip(*((one.means, one.sds) for one in parts), strict=True))
+    return Folds(outputs, targets, means, sds)
+
+
+def _known(likelihood: Any, data: Data) -> int:
+    """Validation values of the target of which least are known."""
+    scales = next(iter(likelihood.levels().values()), [0.0])
+    return 0 if data.validation is None else min(known(data.validation, len(scales)))
 
 
 def folds(data: Data, seed: int) -> list[tuple[int, Tensor]]:
@@ -70,8 +119,13 @@ def without(data: Data, fold: Tensor) -> Data:
     return replace(data, train=data.train.subset(rest.nonzero().squeeze(1)), test=None, guarantee=None)
 
 
-def _held_out(network: nn.Module, part: Part, likelihood: Any, seed: int) -> tuple[Tensor, Tensor]:
-    """What a network says of inputs it has not seen, (1, n, ...), and their targets."""
-    outputs, targets = gathered_draws(network, batches_in_order(part, BATCH), likelihood, 0, seed, len(part))
+def _held_out(network: nn.Module, likelihood: Any, part: Part, seed: int, relative: bool) -> Folds:
+    """What a network says of inputs it has not seen."""
+    found = likelihoods.about(likelihood)
+    outputs, targets = gathered_draws(network, batches_in_order(part, BATCH), found, 0, seed, len(part))
     assert targets is not None
-    return outputs, targets
+    components = found.components(outputs) if relative else None
+    if components is None:
+        return Folds(outputs, targets)
+    means, sds = (one[0].detach().double() for one in components)
+    return Folds(outputs, targets, means, sds)

@@ -15,9 +15,9 @@ from bnn.data.dataset import Data
 from bnn.temperature import LEAST, calibrate_
 from bnn.train.build import build_data
 from bnn.train.converted_stage import converted_stage, teaching
-from bnn.train.cross_fit import cross_fit_, cross_fits
+from bnn.train.cross_fit import cross_fits
 from bnn.train.laplace import LaplaceStage
-from bnn.train.plain_stage import check_class_weights, of_folds, plain_stage, stage_of
+from bnn.train.plain_stage import check_class_weights, plain_stage, stage_of
 from bnn.train.prune_options import prune_options
 from bnn.train.pruning import prune_and_train_
 from bnn.train.recipe import Recipe
@@ -26,7 +26,7 @@ from bnn.train.runs.guaranteeing import check_guarantee
 from bnn.train.runs.run import Run
 from bnn.train.settling import Comparison, NoiseStage, held_out_losses
 
-REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE, SPREAD, FOLD = 12, 13, 14, 15, 16, 18, 19  # what a derived seed is for
+REFRESH, CALIBRATE, LAPLACE, TUNE, NOISE, SPREAD = 12, 13, 14, 15, 16, 18  # what a derived seed is for
 
 
 def run_recipe(
@@ -70,8 +70,7 @@ def run_recipe(
         history.noise = NoiseStage(history.likelihood, data).run_(net, derived(recipe.seed, NOISE))
     compared = None if before is None else Comparison.of(before, held_out_losses(net, history.likelihood, data))
     if recipe.weights is None and cross_fits(history.likelihood, data):
-        train = of_folds(chosen, history.likelihood, outputs, settings)
-        history.noise = cross_fit_(history.likelihood, data, derived(recipe.seed, FOLD), train)
+        history.noise = plain.of_folds(recipe, data, settings).settle_(history.likelihood)
     _calibrate(recipe, net, data, history.likelihood)
     more: dict[str, Any] = {"recipe": chosen, "history": history, "folder": folder}
     more |= {"likelihoods": plain.nlls, "plain": compared}

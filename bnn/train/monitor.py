@@ -141,6 +141,19 @@ def enough(held_out: Any, least: int = LEAST) -> bool:
     return isinstance(kept, Sized) and len(kept) >= least
 
 
+def known(held_out: Any, targets: int = 1) -> list[int]:
+    """How many values of each of so many targets are known; of inputs that are not at hand as tensors: of inputs.
+
+    >>> known(Part(torch.zeros(3, 1), torch.tensor([[1.0, torch.nan], [2.0, 5.0], [0.0, torch.nan]])), 2)
+    [3, 1]
+    """
+    found = taken(held_out, "validation")
+    if isinstance(found, Part) and found.y is not None and targets > 1 and found.y.shape[1:2] == (targets,):
+        return [int((~one.isnan()).flatten(1).any(1).sum()) for one in found.y.split(1, 1)]
+    kept = found.dataset if isinstance(found, DataLoader) else found
+    return [len(kept) if isinstance(kept, Sized) else 0] * targets
+
+
 def _batches(data: Any) -> Any:
     """A function that gives the batches of held-out data, in order."""
     found = taken(held_out_of(None, data))

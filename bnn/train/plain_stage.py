@@ -16,6 +16,7 @@ from bnn._common.seeds import derived, own_randomness, seed_everything
 from bnn._engine.temperature import forget_temperature_
 from bnn.bayesianize import bayesianize_
 from bnn.data.dataset import Data
+from bnn.data.forms import batches_in_order
 from bnn.ensemble import Ensemble
 from bnn.files import load_
 from bnn.global_inducing import register_global_inducing_weights_
@@ -24,6 +25,7 @@ from bnn.prune import prune_
 from bnn.teacher import Teacher
 from bnn.train.build import build_net
 from bnn.train.class_weights import for_data
+from bnn.train.cross_fit import Folds, Trained, cross_fit
 from bnn.train.fitting import fit
 from bnn.train.history import History
 from bnn.train.laplace import LaplaceStage
@@ -32,11 +34,13 @@ from bnn.train.prune_options import prune_options
 from bnn.train.recipe import Recipe
 from bnn.train.runs.folder import MEMBER, PRETRAIN, TRAIN, RunFolder
 from bnn.train.schedule import Schedule
-from bnn.train.settling import NoiseStage, held_out_losses
+from bnn.train.settling import BATCH, NoiseStage, held_out_losses, settle_, thinned
 
 BUILD, ALONE, NOISE, FOLD = 10, 11, 17, 19  # what a derived seed is for
 MACHINE = ("workers", "devices", "accelerator", "precision")  # arguments of `bnn.fit` that say where it runs
-LEAST = 100  # validation inputs, to choose a likelihood by: as many as for a temperature
+# Validation inputs to choose a likelihood by; with fewer than `MANY` another than the usual one has to be better by
+# more than a standard error (docs/decisions.md).
+LEAST, MANY = 20, 100
 
 
 @dataclass
@@ -61,6 +65,20 @@ class PlainStage:
         """The NLL of every validation input; None where there are none, or the network was not trained."""
         return None if self.history is None else held_out_losses(self.net, self.likelihood, data)
 
+    def settled_losses(self, data: Data) -> Tensor:
+        """The NLL of every validation input, with the noise that is the likeliest there, also where it is not settled
+        there."""
+        noise = copy.deepcopy(self.likelihood)
+        settle_(self.net, noise, batches_in_order(thinned(data.validation), BATCH), 0)
+        found = held_out_losses(self.net, noise, data)
+        assert found is not None
+        return found.double()
+
+    def of_folds(self, recipe: Recipe, data: Data, settings: dict[str, Any]) -> Folds:
+        """Plain networks like that of the recipe, with the likelihood of this stage, on folds of the training data."""
+        train = _for_folds(recipe, self.likelihood, self.outputs, settings)
+        return cross_fit(self.likelihood, data, derived(recipe.seed, FOLD), train)
+
 
 def plain_stage(recipe: Recipe, data: Data, folder: RunFolder | None, settings: dict[str, Any]) -> PlainStage:
     """Builds the network, and trains it plain where the recipe says so; with several likelihoods one network each.
@@ -78,14 +96,27 @@ def plain_stage(recipe: Recipe, data: Data, folder: RunFolder | None, settings: 
             one.likelihood = one.history.likelihood
     if len(found) == 1:
         return next(iter(found.values()))
-    nlls = {str(name): _validation_nll(one) for name, one in found.items()}
-    return replace(min(found.values(), key=lambda one: nlls[str(one.name)]), nlls=nlls)
+    losses = {name: one.settled_losses(data) for name, one in found.items()}
+    nlls = {str(name): float(loss.mean()) for name, loss in losses.items()}
+    return replace(found[best(losses)], nlls=nlls)
+
+
+def best(losses: dict[str | None, Tensor]) -> str | None:
+    """The name of the least mean loss; with fewer than `MANY` inputs the first, unless another is clearly less.
+
+    Args:
+        losses: of the same inputs, (N,) each.
+    """
+    usual, name = next(iter(losses)), min(losses, key=lambda one: float(losses[one].mean()))
+    gained = losses[usual] - losses[name]
+    clear = len(gained) >= MANY or float(gained.mean()) > float(gained.std()) / len(gained) ** 0.5
+    return name if clear else usual
 
 
 def candidates(recipe: Recipe, data: Data) -> tuple[str | None, ...]:
     """The likelihoods to choose among, by validation NLL of plain networks; the first alone where there is no choice.
 
-    A choice takes a plain training, whose network is not given, and 100 validation inputs.
+    A choice takes a plain training, whose network is not given, and 20 validation inputs.
     """
     if recipe.likelihood != AUTO:
         return (recipe.likelihood,)
@@ -99,12 +130,6 @@ def candidates(recipe: Recipe, data: Data) -> tuple[str | None, ...]:
 def check_class_weights(recipe: Recipe, data: Data) -> None:
     """Raises unless the class weights of a recipe are for its data."""
     for_data(candidates(recipe, data)[0], data, recipe.class_weights)
-
-
-def _validation_nll(one: PlainStage) -> float:
-    assert one.history is not None
-    assert one.history.noise is not None
-    return float(one.history.noise["nll"])
 
 
 def _start(recipe: Recipe, data: Data, name: str | None) -> PlainStage:
@@ -145,19 +170,19 @@ def _train(
     return together
 
 
-def of_folds(
+def _for_folds(
     recipe: Recipe, likelihood: Any, outputs: int, settings: dict[str, Any]
-) -> Callable[[Data, int], nn.Module]:
+) -> Callable[[Data, int], Trained]:
     """What trains a plain network like that of the recipe for a fold of its data, quietly, and keeps nothing of it."""
     own = {name: value for name, value in settings.items() if name in MACHINE}
     schedule = recipe.schedule if recipe.pretrain is None else recipe.pretrain
     schedule = Schedule.of(schedule.to_dict() | {"sampling": None, "samples": 1, "split": False})
 
-    def train(data: Data, fold: int) -> nn.Module:
+    def train(data: Data, fold: int) -> Trained:
         net, seed = _built(recipe.but(members=1), data, outputs), derived(recipe.seed, FOLD, fold)
-        own_noise = copy.deepcopy(likelihood)
-        fit(net, data, likelihood=own_noise, schedule=schedule, seed=seed, progress=False, tensorboard=False, **own)
-        return net
+        noise = copy.deepcopy(likelihood)
+        more = {"progress": False, "tensorboard": False, **own}
+        return net, fit(net, data, likelihood=noise, schedule=schedule, seed=seed, **more).likelihood
 
     return train
 

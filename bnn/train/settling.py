@@ -22,10 +22,10 @@ from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order, taken, to_device
 from bnn.likelihoods.base import fitting_targets, predictive_nll
 from bnn.prediction import draws
-from bnn.train.monitor import enough, held_out_of, scoring_samples
+from bnn.train.monitor import LEAST, held_out_of, known, scoring_samples
 
 FIRST, MOST = 2_000, 10_000  # inputs of training that the noise begins with; inputs that it is settled on
-SOME = 8  # validation inputs that say whether the residuals of training are too small
+SOME = 8  # known validation values that say whether the residuals of training are too small
 BATCH, KEPT_BYTES = 500, 2**28  # inputs that run at a time; draws' outputs that are kept
 VALIDATION, TRAINING = "validation", "training"
 
@@ -70,36 +70,49 @@ class NoiseStage:
             What was found, as JSON: the noise by its name, `before` it, the NLL of `inputs` inputs of `data`,
             "validation" or "training"; None where the likelihood has no noise that is learned.
         """
-        name, data = self._chosen()
-        if data is None or not likelihoods.about(self.likelihood).settles:
+        own = likelihoods.about(self.likelihood)
+        held_out = held_out_of(self.data, self.validation)
+        held_out = None if held_out is None or _unlabelled(taken(held_out)) else held_out
+        training = self.data.train if isinstance(self.data, Data) else self.data
+        training = None if training is None or _unlabelled(training) else training
+        if (held_out is None and training is None) or not own.settles:
             return None
+        counts = [0] if held_out is None else known(held_out, len(_scales(own)))
         with own_randomness(device_of(network)):
             seed_everything(seed)  # for a loader that shuffles
-            found = settle_(network, self.likelihood, batches_in_order(data, BATCH), seed, self.samples)
-            found = None if found is None else found | {"data": name}
-            if found is not None and name == TRAINING:
-                found = self._on_few_(network, seed, found)
-        return found
+            if training is None or min(counts) >= LEAST:
+                return self._on(VALIDATION, held_out, network, own, seed)
+            found = self._on(TRAINING, training, network, own, seed)
+            return found if found is None or max(counts) < SOME else self._with_few_(network, seed, found, counts)
 
-    def _on_few_(self, network: nn.Module, seed: int, found: dict[str, Any]) -> dict[str, Any]:
-        """What was found on training data; or, on a few validation inputs, if they say that the noise is larger."""
-        held_out = held_out_of(self.data, self.validation)
-        if not enough(held_out, SOME) or _unlabelled(taken(held_out)):
-            return found
+    def _on(self, name: str, data: Any, network: nn.Module, likelihood: Any, seed: int) -> dict[str, Any] | None:
+        found = settle_(network, likelihood, batches_in_order(thinned(data), BATCH), seed, self.samples)
+        return None if found is None else found | {"data": name}
+
+    def _with_few_(self, network: nn.Module, seed: int, found: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+        """The noise `found` on training data; for targets of which enough validation values are known, or a few that
+        say that it is larger, what these say.
+
+        Args:
+            counts: known validation values of every target.
+        """
         own = likelihoods.about(self.likelihood)
         other, scale = copy.deepcopy(own), own.noise[0].removeprefix("_")
-        few = settle_(network, other, batches_in_order(thinned(held_out), BATCH), seed, self.samples)
-        if few is None or scale not in found or sum(few[scale]) <= sum(found[scale]):
-            return found
-        own.load_state_dict(other.state_dict())
-        return few | {"before": found["before"], "data": VALIDATION}
-
-    def _chosen(self) -> tuple[str, Any]:
-        """Validation data where there are enough, else those of training."""
         held_out = held_out_of(self.data, self.validation)
-        name, data = (VALIDATION, held_out) if enough(held_out) else (TRAINING, self.data)
-        data = data.train if isinstance(data, Data) else data
-        return name, None if data is None or _unlabelled(data) else thinned(data)
+        few = self._on(VALIDATION, held_out, network, other, seed)
+        if few is None or scale not in found:
+            return found
+        pairs = zip(counts, few[scale], found[scale], strict=True)
+        which = [count >= LEAST or (count >= SOME and held > trained) for count, held, trained in pairs]
+        if not any(which):
+            return found
+        own.adopt_(other, which)
+        return few | own.levels() | {"before": found["before"]}
+
+
+def _scales(likelihood: Any) -> list[float]:
+    """The numbers that its noise has: one, or one for every target."""
+    return next(iter(likelihood.levels().values()), [0.0])
 
 
 def held_out_losses(network: nn.Module, likelihood: Any, data: Data, seed: int = 0) -> Tensor | None:

@@ -15,7 +15,8 @@ import bnn
 from bnn.data import Data, Part
 from bnn.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
 from bnn.train import Recipe, Schedule, run_recipe
-from bnn.train.cross_fit import FEW, LEAST, MOST, NUMBER, cross_fit_, cross_fits, folds, without
+from bnn.train.cross_fit import FEW, LEAST, MOST, NUMBER, cross_fit, cross_fits, folds, without
+from bnn.train.monitor import LEAST as SETTLES
 
 SD = 0.5
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False}
@@ -45,6 +46,17 @@ class Remembers(nn.Module):
         return same.to(x.dtype) @ self.y
 
 
+class Says(nn.Module):
+    """The same of every input."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        self.values = torch.tensor(values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.values.expand(len(x), -1)
+
+
 def test_folds_are_a_partition_and_the_same_for_a_seed() -> None:
     data = table(53)
     parts = folds(data, 3)
@@ -60,7 +72,7 @@ def test_folds_are_a_partition_and_the_same_for_a_seed() -> None:
 
 def test_the_noise_is_that_of_inputs_that_networks_have_not_seen() -> None:
     data, likelihood = table(), Gaussian(tails=False)
-    noise = cross_fit_(likelihood, data, 0, lambda part, fold: Remembers(part.train))
+    noise = cross_fit(likelihood, data, 0, lambda part, fold: (Remembers(part.train), Gaussian())).settle_(likelihood)
     assert data.train.y is not None
     expected = data.train.y.square().mean().sqrt().item()  # of a network that says 0
     assert likelihood.sd().item() == pytest.approx(expected, rel=1e-5)
@@ -70,20 +82,60 @@ def test_the_noise_is_that_of_inputs_that_networks_have_not_seen() -> None:
 
 
 def test_a_noise_that_varies_gets_its_factor() -> None:
-    class Constant(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.zeros(len(x), 2)
-
     likelihood = HeteroscedasticGaussian(tails=False)
     before = likelihood.components(torch.zeros(1, 1, 2))
     data = table()
     assert before is not None
     assert data.train.y is not None
-    cross_fit_(likelihood, data, 0, lambda part, fold: Constant())
+    cross_fit(likelihood, data, 0, lambda part, fold: (Says(0.0, 0.0), likelihood)).settle_(likelihood)
     after = likelihood.components(torch.zeros(1, 1, 2))
     assert after is not None
     assert after[1].item() == pytest.approx(data.train.y.square().mean().sqrt().item(), rel=1e-5)
     assert after[1].item() != before[1].item()
+
+
+def residual_sd(data: Data) -> float:
+    """Of a network that says 0."""
+    assert data.train.y is not None
+    return data.train.y.square().mean().sqrt().item()
+
+
+def test_with_validation_inputs_folds_say_by_which_factor_their_noise_is_missed() -> None:
+    """Networks whose noise is half of what new inputs show: then that of the network that counts doubles."""
+    data = table(validation=SETTLES)
+    own, half = Gaussian(sd=0.7, tails=False), Gaussian(sd=residual_sd(data) / 2, tails=False)
+    noise = cross_fit(own, data, 0, lambda part, fold: (Says(0.0), half)).settle_(own)
+    assert own.sd().item() == pytest.approx(1.4, rel=1e-5)
+    assert (noise["sd"], noise["before"]) == ([pytest.approx(1.4, rel=1e-5)], {"sd": [pytest.approx(0.7)]})
+    expected = -torch.distributions.Normal(0.0, residual_sd(data)).log_prob(data.train.y).mean().item()
+    assert noise["nll"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_every_fold_counts_by_the_noise_of_its_own_network() -> None:
+    """Networks that are sure of themselves in different measure, each rightly so: the noise stays."""
+    data = table(train=400, validation=SETTLES)
+    assert data.train.y is not None
+    sds = {i: data.train.subset(fold).y.square().mean().sqrt().item() for i, fold in folds(data, 0)}  # type: ignore[union-attr]
+    for i, fold in folds(data, 0):
+        data.train.y[fold] *= (1 + i) / sds[i]  # the sd of fold i is 1 + i
+    own = Gaussian(sd=0.7, tails=False)
+    cross_fit(own, data, 0, lambda part, i: (Says(0.0), Gaussian(sd=1.0 + i, tails=False))).settle_(own)
+    assert own.sd().item() == pytest.approx(0.7, rel=1e-4)
+
+
+def test_the_factor_of_predicted_sds_of_several_targets_and_their_tails() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(2_000, 3, generator=generator)
+    y = torch.from_numpy(np.random.default_rng(0).standard_t(3, size=(2_000, 2))).float() * torch.tensor([1.0, 3.0])
+    y[::7, 1] = torch.nan  # not known
+    data = Data("t", "regression", Part(x, y), validation=Part(x[:50], y[:50]))
+    raw = torch.tensor(1.0).expm1().log().item()  # sds of 1, and of min_sd more
+    own, fold = (HeteroscedasticGaussian(targets=2) for _ in range(2))
+    own._factor.copy_(torch.tensor([2.0, 2.0]))
+    cross_fit(own, data, 0, lambda part, i: (Says(0.0, 0.0, raw, raw), fold)).settle_(own)
+    sd = 3**0.5  # of t with 3 degrees of freedom
+    assert own.factor().tolist() == pytest.approx([2 * sd, 2 * 3 * sd], rel=0.15)
+    assert 2.2 < own.df() < 5
 
 
 def test_only_few_inputs_with_real_targets_and_a_noise_that_is_learned() -> None:

@@ -16,7 +16,9 @@ from bnn.data import Data, Part
 from bnn.likelihoods import Gaussian, HeteroscedasticGaussian
 from bnn.train import Recipe, Schedule, loop, run_recipe
 from bnn.train.monitor import LEAST
-from bnn.train.settling import SOME, Comparison, held_out_losses
+from bnn.train.plain_stage import LEAST as CHOOSES
+from bnn.train.plain_stage import MANY, best
+from bnn.train.settling import SOME, Comparison, NoiseStage, held_out_losses
 from bnn.train.spread import within_noise
 
 SD = 0.3
@@ -61,6 +63,29 @@ def test_of_a_few_validation_inputs_and_the_training_data_the_larger_noise_count
     assert history.likelihood.sd().item() == pytest.approx(max(of_training, of_validation), rel=1e-5)
     assert history.noise["data"] == ("validation" if noisy else "training")
     assert history.noise["inputs"] == (LEAST - 1 if noisy else 60)
+
+
+@pytest.mark.parametrize("seldom", [LEAST, SOME, SOME - 1])
+def test_targets_that_are_seldom_known_are_settled_by_themselves(seldom: int) -> None:
+    """Of two targets, of which validation data know one always; the other is easy there, and hard in training."""
+    net, (x, y) = plain_net(norm=False, out=2), reals(200)
+    held_x, held_y = reals(100, seed=2)
+    with torch.no_grad():
+        held_y = torch.cat([held_y, net(held_x)[:, 1:]], 1)
+    held_y[seldom:, 1] = torch.nan
+    likelihood = Gaussian(targets=2, tails=False)
+    stage = NoiseStage(likelihood, (x, torch.cat([y, y], 1)), (held_x, held_y), samples=0)
+    noise = stage.run_(net, 0)
+    assert noise is not None
+    with torch.no_grad():
+        first = (net(held_x) - held_y)[:, 0].square().mean().sqrt().item()
+        trained = (net(x) - y)[:, 1].square().mean().sqrt().item()
+    assert noise["data"] == "validation"
+    assert likelihood.sd()[0].item() == pytest.approx(first, rel=1e-4)
+    if seldom == LEAST:
+        assert likelihood.sd()[1].item() < 1e-2
+    else:  # what a few values say counts where it is more
+        assert likelihood.sd()[1].item() == pytest.approx(trained, rel=1e-4)
 
 
 def test_a_network_that_fits_its_data_too_well_is_found_out() -> None:
@@ -209,10 +234,20 @@ def test_validation_data_choose_the_kind_of_noise(varying: bool, plain: bool, tm
 
 
 def test_without_enough_validation_data_there_is_no_choice() -> None:
-    data = Data("made", "regression", Part(*reals(50, 1, True)), validation=Part(*reals(99, 2, True)))
+    data = Data("made", "regression", Part(*reals(50, 1, True)), validation=Part(*reals(CHOOSES - 1, 2, True)))
     found = chosen(data, pretrain={"epochs": 1})
     assert (found.recipe.likelihood, found.likelihoods) == ("auto", None)
     assert isinstance(found.likelihood, Gaussian)
+
+
+def test_of_few_inputs_another_likelihood_has_to_be_better_by_a_standard_error() -> None:
+    usual = torch.zeros(MANY - 1)
+    less = usual - 0.05 + torch.tensor([-1.0, 1.0]).repeat(MANY // 2)[: MANY - 1]  # standard error: 0.1
+    assert best({"a": usual, "b": less}) == "a"
+    assert best({"a": usual, "b": less - 0.1}) == "b"
+    assert best({"a": usual, "b": -less}) == "a"
+    more = torch.cat([less, less[1:2]])
+    assert best({"a": torch.zeros(len(more)), "b": more}) == "b"  # there are enough to take the lower
 
 
 # ---- comparison with the plain network -------------------------------------------------------------------------------
