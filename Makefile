@@ -28,6 +28,7 @@ bench: install
 	$(BIN)/python benchmarks/speed.py --device $(DEVICE)
 	$(BIN)/python benchmarks/small.py --device $(DEVICE)
 	$(BIN)/python benchmarks/last_layer.py --device $(DEVICE)
+	$(BIN)/python benchmarks/ensemble.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/scaling.py --device $(DEVICE)
 	$(BIN)/python benchmarks/report.py

@@ -228,20 +228,20 @@ class _Draws:
         most = max(stop - start for start, stop in self.blocks)
         self.last = self.last if most > 1 else []
         chunk = most if most > 1 and (self.last or not counts_batches(self.network)) else None
-        draw, statistics = self._fresh(), None if self.last else Statistics(self.network)  # nothing trains there
+        blocks, statistics = self._fresh(), None if self.last else Statistics(self.network)  # nothing trains there
         _keep_heap()
         while True:
             try:
-                outputs = [self._run(batch, part, draw, chunk) for part, batch in enumerate(self.batches)]
+                outputs = [self._run(batch, part, blocks, chunk) for part, batch in enumerate(self.batches)]
                 if self.reason is not None:
                     warn_unfolded(self.reason)
                 return join_outputs(outputs, lambda parts: torch.cat(parts, 1) if len(parts) > 1 else parts[0])
             except Repeated:  # a layer ran twice; it is marked now and will draw its weights
-                draw = self._fresh()
+                blocks = self._fresh()
             except NotLast:
                 for layer in self.last:
                     layer.followed = True
-                draw, self.last = self._fresh(), []
+                blocks, self.last = self._fresh(), []
             except TooLarge as error:
                 assert chunk is not None
                 chunk = _chunk(most, min(chunk - 1, -(-3 * error.draws // 4)))  # layers to come may be larger
@@ -254,24 +254,26 @@ class _Draws:
             if statistics is not None:
                 statistics.restore_()
 
-    def _fresh(self) -> Draw:
-        """All draws of the call, with nothing drawn yet."""
+    def _fresh(self) -> list[Draw]:
+        """All draws of the call, those of each network together, with nothing drawn yet."""
         layers = sum(isinstance(module, Drawing) for module in modules_of(self.network))
         limit = FOLD_BYTES if layers < DEEP else FOLD_BYTES_DEEP
         call = Call(self.network, self.count, self.at_mean, restarts=True, limit=limit)
         self.call, draw = call, Draw(call, self.count, self.seeds, self.members)
+        found = [draw.block(start, stop) for start, stop in self.blocks]
         if self.networks > 1:
-            deal_(draw, self.shown)
-        return draw
+            for block, (start, stop) in zip(found, self.blocks, strict=True):
+                deal_(block, self.shown[start:stop])
+        return found
 
-    def _run(self, batch: Any, part: int, draw: Draw, chunk: int | None) -> Any:
+    def _run(self, batch: Any, part: int, blocks: list[Draw], chunk: int | None) -> Any:
         """The outputs of one batch, `chunk` draws at a time in one pass, or without folding (None)."""
         inputs = number_of_inputs(batch)
         size = 1 if chunk is None else self.count if self.last else chunk
         draws = [
-            draw.only(first, min(first + size, stop), inputs=inputs, part=part)
-            for start, stop in self.blocks
-            for first in range(start, stop, size)
+            block.only(first, min(first + size, block.count), inputs=inputs, part=part)
+            for block in blocks
+            for first in range(0, block.count, size)
         ]
         if chunk is None:
             return join_outputs(one_by_one(self.network, [batch] * len(draws), draws), torch.stack)

@@ -153,3 +153,15 @@ def test_two_versions_take_turns(tmp_path: pathlib.Path):
     assert row["rounds"] == 2
     assert row["ratio"] > 0
     assert set(row["seconds"]) == {"base", "new"}
+
+
+def test_compressed_networks_take_less_than_one_plain_one(script):
+    ensemble = script("ensemble")
+    torch.manual_seed(0)
+    nets = ensemble.networks()
+    counts = {name: bnn.parameter_count(net) for name, net in nets.items()}
+    assert counts[ensemble.BASELINE] == 3 * counts["plain"]
+    assert counts["point"] < counts["laplace"] < 3 * 0.27 * counts["plain"]
+    found = ensemble.measure("cnn188k/2", nets, rounds=1)
+    assert set(found["ratios"]) == {"point", "laplace, K=48", "laplace, K=21", "laplace, K=6", "laplace, logits"}
+    assert not found["bars"]

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import set_noise_
+from helpers import always, choose_ways, set_noise_
 from torch import Tensor, nn
 
 import bnn
 from bnn import prediction
 from bnn._engine.members import last_layers
+from bnn._engine.noise import Seeds
 from bnn._engine.unused import UnusedLayerWarning
+from bnn.functional.cost import Way
 
 POINT = {"inference": "inducingdeterministic", "max_sd_u": 0, "inducing_rows": 4, "inducing_cols": 4}
 
@@ -207,3 +209,47 @@ def test_layers_without_noise_run_once_before_the_last() -> None:
     closed = bnn.predict(net, x, samples="logits", likelihood="categorical")
     drawn = bnn.predict(net, x, samples=20_000, likelihood="categorical")
     torch.testing.assert_close(closed.probs, drawn.probs, atol=0.04, rtol=0)
+
+
+def test_points_before_the_last_layer_have_the_memory_layout_of_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(16, 8, 3), nn.Linear(72, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return self.head(y.view(len(y), -1))  # type: ignore[no-any-return]
+
+    net = Viewing().eval()
+    bnn.bayesianize_(net, {"conv": POINT, "head": {"inference": "inducing", "inducing_rows": 3, "inducing_cols": 6}})
+    for way in (Way.DENSE, Way.PER_ROW):
+        with monkeypatch.context() as patch:
+            always(patch, way)
+            assert bnn.predict(net, torch.randn(4, 16, 5, 5), samples=6).probs.shape == (4, 3)  # FoldingWarning: error
+
+
+def test_points_before_the_last_layer_are_judged_as_what_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).eval()
+    bnn.bayesianize_(net, {"0": POINT, "2": {"inference": "inducing", "inducing_rows": 3, "inducing_cols": 3}})
+    asked = []
+    choose_ways(monkeypatch, lambda ways, size: asked.append(size) or ways[0])  # type: ignore[func-returns-value]
+    bnn.predict(net, torch.randn(4, 6), samples=50)
+    assert [(size.settled, size.draws) for size in asked] == [(True, 1), (False, 50)]
+
+
+def test_a_member_of_an_ensemble_draws_its_own_draws_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net, x = bnn.Ensemble([head_only() for _ in range(3)]), inputs()
+    made: list[tuple[str, range]] = []
+    normals = Seeds.normals
+
+    def noted(self: Seeds, module: nn.Module, noise: Any, shape: Any, draws: range, *args: Any) -> Tensor:
+        made.append((noise.name, draws))
+        return normals(self, module, noise, shape, draws, *args)
+
+    monkeypatch.setattr(Seeds, "normals", noted)
+    found = bnn.draws(net.eval(), x, samples=12, generator=seeded())
+    assert [draws for name, draws in made if name == "u"] == [range(4), range(4, 8), range(8, 12)]
+    without_the_shortcut(monkeypatch)
+    torch.testing.assert_close(bnn.draws(net, x, samples=12, generator=seeded()), found)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bnn._engine.inputs import modules_of
 from bnn._engine.noise import unwrapped
 from bnn.functional.cost import Way
 
@@ -60,11 +61,18 @@ class Call:
         self.rows: dict[tuple[nn.Module, torch.Size], Any] = {}  # by layer and shape of its input
         self.entered: set[int] = set()  # ids of the parts that `within` showed
         self._coupled: bool | None = None
+        self._parts: frozenset[int] | None = None
+
+    def parts(self) -> frozenset[int]:
+        """The ids of the modules of the root, itself included."""
+        if self._parts is None:
+            self._parts = frozenset() if self.root is None else frozenset(map(id, modules_of(self.root)))
+        return self._parts
 
     def couples_inputs(self) -> bool:
         """Whether BatchNorm normalises by the batch, so that one input's output depends on the others."""
         if self._coupled is None:
-            modules = () if self.root is None else self.root.modules()
+            modules = [] if self.root is None else modules_of(self.root)
             self._coupled = any(
                 isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or m.running_mean is None)
                 for m in modules

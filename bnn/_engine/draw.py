@@ -74,6 +74,11 @@ class Draw:
         some.__dict__.update(changes)
         return some
 
+    def block(self, start: int, stop: int) -> Draw:
+        """The draws from `start` to `stop` as all there are to draw at once: those of one network of an ensemble."""
+        members = None if self.members is None else self.members[start:stop]
+        return self.only(start, stop, parent=None, members=members)
+
     def once(self, module: nn.Module, name: str, sample: Callable[[Draw], T], whole: bool = False) -> T:
         """What `sample(draw)` returned the first time `module` asked for `name` in this draw: tensors (K, ...).
 
@@ -84,12 +89,17 @@ class Draw:
             all_draws = self.parent.once(module, name, sample)
             if self.count == self.parent.count:
                 return all_draws
-            part: T = rows_of(all_draws, self.first, self.first + self.count)
+            part: T = rows_of(all_draws, *self.within(self.parent))
             return part
         if (module, name) not in self.drawn:
             self.drawn[module, name] = sample(self)
         result: T = self.drawn[module, name]
         return result
+
+    def within(self, whole: Draw) -> tuple[int, int]:
+        """Where these draws start and stop among those of `whole`."""
+        start = self.first - whole.first
+        return start, start + self.count
 
     def normals(
         self, module: nn.Module, name: str, *shape: int, like: Tensor, by_input: bool = False, unit: int = 0
@@ -106,13 +116,13 @@ class Draw:
         noise = Noise(name, self.part if by_input else 0, unit)
         if seeds is not self.seeds:  # a frozen draw: one function for all K
             return seeds.normals(module, noise, shape, range(1), like).expand(self.count, *shape)
-        last = None if self.parent is None else self.parent.count
+        last = None if self.parent is None else self.parent.first + self.parent.count
         return seeds.normals(module, noise, shape, range(self.first, self.first + self.count), like, last)
 
     def member(self, module: nn.Module, size: int) -> Tensor:
         """The indices (K,) of the ensemble members that all layers with `size` members show in this draw."""
         if self.parent is not None:
-            return self.parent.member(module, size)[self.first : self.first + self.count]
+            return self.parent.member(module, size)[slice(*self.within(self.parent))]
         seeds = self.seeds_of(module)
         if (size, seeds) not in self.shown:
             given = self.members is not None and seeds is self.seeds  # inside `frozen_draw` its seed decides

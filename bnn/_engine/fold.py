@@ -377,8 +377,8 @@ class Drawn(Drawing):
         draw = forward.draw
         if forward.token is not None:  # K draws in one pass: all of them come together here
             return folded(lambda x: self.folded_output(x, draw), input, forward)
-        if forward.ends is not None and self.is_point():  # before the last layer: the same for all draws
-            return self.output(input.unsqueeze(0), draw.only(0, 1)).squeeze(0)
+        if forward.ends is not None and self.is_point():  # before the last layer: as a plain one, memory layout and all
+            return self.output(input.unsqueeze(0), draw.only(0, 1, folded=False)).squeeze(0)
         if forward.ends is not None:  # this is the last layer: the network ends with the first of all draws
             outputs = self.output(input.unsqueeze(0), draw)
             forward.ends.append(End(outputs, outputs[0], mark_of(outputs)))

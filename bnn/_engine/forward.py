@@ -95,6 +95,9 @@ class Forward:
         """Whether a run of `module` that starts now is a part of this forward rather than one of its own."""
         if module is self.root:
             return True
+        call = self.draw.call
+        if self.root is not None and self.root is call.root:
+            return id(module) in call.parts()  # which all forwards of a call share
         if self._covered is None:
             self._covered = frozenset() if self.root is None else frozenset(map(id, self.root.modules()))
         return id(module) in self._covered

@@ -53,8 +53,11 @@ def even_members(network: nn.Module, samples: int, generator: torch.Generator | 
     network without Ensemble-U.
     """
     size = member_count(network)
-    if not size:
-        return None
+    return _dealt(size, samples, generator) if size else None
+
+
+def _dealt(size: int, samples: int, generator: torch.Generator | None) -> list[int]:
+    """`samples` numbers below `size` in random order, each equally often."""
     rounds, device = -(-samples // size), "cpu" if generator is None else generator.device
     picked = torch.cat([torch.randperm(size, generator=generator, device=device) for _ in range(rounds)])
     return picked[:samples].tolist()
@@ -159,8 +162,10 @@ def inducing_members(
     network: nn.Module, parts: list[tuple[int, int]], generator: torch.Generator | None = None
 ) -> list[int] | None:
     """`even_members` within each block of draws, so that pairs of network and Ensemble-U member are even."""
-    members = [even_members(network, stop - start, generator) for start, stop in parts]
-    return [member for part in members if part is not None for member in part] or None
+    size = member_count(network)
+    if not size:
+        return None
+    return [member for start, stop in parts for member in _dealt(size, stop - start, generator)]
 
 
 def shares(network: nn.Module) -> dict[int, float]:

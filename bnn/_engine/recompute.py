@@ -114,12 +114,12 @@ def recorded(module: nn.Module, root: bool = False) -> Draw:
 
 def _as_found(draw: Draw, module: nn.Module) -> Draw:
     """A copy of `draw` as `module` finds it now."""
-    first, stop = draw.first, draw.first + draw.count
     found = copy.copy(draw)
     found.parent, found.shown = None, dict(draw.shown)
     found.around = frozen_now() if draw.around is None else draw.around
     drawn = draw.drawn
     if draw.parent is not None:  # a part of several draws: what it shows of them
+        first, stop = draw.within(draw.parent)
         found.members = None if draw.members is None else draw.members[first:stop]
         drawn = {key: rows_of(value, first, stop) for key, value in draw.parent.drawn.items()} | drawn
     found.drawn = {key: value for key, value in drawn.items() if key[0] is module or key[1] == SHARED}

@@ -38,7 +38,8 @@ class Size(NamedTuple):
     residual: bool = True  # lamda > 0
     last_taps: int = 1  # kw of a split kernel: W is (d_out kw) x (d_in / kw), and
     projected: int = 0  # T = X A_c^T is taken at so many positions per input; else at the rows
-    built: bool = False  # W is the same in all draws, and at hand
+    settled: bool = False  # W is the same in all draws, and its factors are at hand
+    built: bool = False  # and so is W itself
 
 
 class Prices(NamedTuple):
@@ -56,8 +57,8 @@ class Prices(NamedTuple):
 
 
 VECTOR = 16  # channels that a convolution computes at a time
-BUILT_CALLS = 3  # of a layer whose W is at hand
-SPLIT_CALLS = 6  # further ones of a split kernel that is not built: padding, two convolutions, their layouts
+SETTLED_CALLS = 3  # of a layer whose W is settled; one more for a second layer
+SPLIT_CALLS = 6  # further ones of a split kernel that is drawn: padding, two convolutions, their layouts
 
 # Operations of a way on a layer, without and with residual: what a small layer costs, whatever its size.
 CALLS = {
@@ -93,8 +94,13 @@ def cost(way: Way, size: Size, prices: Prices = Prices()) -> float:  # noqa: B00
         on_positions = k * n * kw * d_out * (at * (prices.normal + prices.multiply * m_out) + prices.small * p * at)
         on_positions += inputs * (prices.small * at**2 * m_in + prices.entry * 4 * at**2 + prices.factor * at**3 / 3)
     calls = prices.call * CALLS[way][size.residual]
-    if size.built and way is Way.DENSE:
-        return prices.multiply * k * n * p * d_in * d_out + prices.call * BUILT_CALLS
+    if size.settled:
+        calls = prices.call * SETTLED_CALLS
+        if way is Way.DENSE:
+            weights = d_out * d_in * (prices.multiply * m_in + prices.weight)
+            build = 0.0 if size.built else weights + prices.call * (CALLS[way][False] - SETTLED_CALLS)
+            return build + prices.multiply * k * n * p * d_in * d_out + calls
+        return project + prices.entry * inputs * at * m_in + mean + prices.call + calls  # t is written and read
     if (
         kw > 1 and not size.residual and way in (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
     ):  # t is padded and rearranged, and so are the outputs

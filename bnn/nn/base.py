@@ -259,6 +259,14 @@ class BayesianLayer(Drawn):
         """What every row of the output sees of the rows of L (K, N, q, q), which lie `at`: (K, N, p, q kw)."""
         raise NotImplementedError
 
+    def back_weight(self, C: Tensor) -> Tensor:
+        """C (rows of W, M), of one draw, as the weight of a plain layer from t to the outputs."""
+        raise NotImplementedError
+
+    def run_pair(self, input: Tensor, first: Weights, second: Weights) -> Tensor:
+        """The outputs of W = C A as two plain layers: `first` makes t = A x, without a bias, `second` C t + bias."""
+        raise NotImplementedError
+
     def from_neighbours(self, T: Tensor, C: Tensor) -> Tensor:
         """The outputs (K, N p, d_out) of T (K, N, *space, M) with C (K, d_out kw, M); one T or C may serve all K."""
         raise NotImplementedError

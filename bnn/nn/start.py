@@ -16,6 +16,11 @@ class Weights(NamedTuple):
     weight: Tensor
     bias: Tensor | None
 
+    def copied(self) -> Weights:
+        """Copies in the order in memory that a plain layer's have, also where some dimensions are 1."""
+        copies = (None if part is None else part.clone(memory_format=torch.contiguous_format) for part in self)
+        return Weights(*copies)  # type: ignore[arg-type]
+
 
 class Start(NamedTuple):
     """What a posterior starts from, by name."""

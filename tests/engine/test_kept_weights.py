@@ -1,4 +1,5 @@
-"""A small point keeps its W between calls without gradients: the same function, and never out of date."""
+"""Points keep what follows from their parameters between calls without gradients: W, if it is small, and W = C A_c as
+two plain layers. The same function, and never out of date."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from helpers import LAYER_TYPES, LayerType, always, ids
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import bnn
 from bnn.bayesianize import bayesian_from_template
@@ -134,12 +136,65 @@ def test_a_layer_that_runs_through_its_factors_builds_nothing(monkeypatch: pytes
     layer = point(CASES[0])
     layer(CASES[0].input().double())
     assert kept(layer) is None
+    first, second = layer.posterior().pair
+    rows, columns = layer.matrix_shape()
+    assert sum(part.numel() for part in (*first, *second) if part is not None) == (
+        len(layer.z_col) * (rows + columns - layer.has_bias) + layer.has_bias * layer.d_out
+    )
+
+
+@pytest.mark.parametrize("kernel", ["paper", "split"])
+@pytest.mark.parametrize("case", CASES, ids=ids(CASES))
+@torch.no_grad()
+def test_two_plain_layers_give_what_one_gives(case: LayerType, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    always(monkeypatch, Way.PER_ROW)
+    layer, each = point(case, kernel), torch.randn(3, *case.input_shape, dtype=torch.double)
+    like = plain(layer, case)
+    for _ in range(2):  # the second time with what is kept
+        found, want = layer(each[0]), like(each[0])
+        torch.testing.assert_close(found, want)
+        assert found.stride() == want.stride()
+    torch.testing.assert_close(bnn.draws(layer, each[0], 3), like(each[0]).expand(3, *like(each[0]).shape))
+    change_mean(layer)
+    torch.testing.assert_close(layer(each[1]), plain(layer, case)(each[1]))
+
+
+class Operations(TorchDispatchMode):
+    """How often products and convolutions run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().split("::")[1].split(".")[0]
+        if name in ("convolution", "mm", "addmm", "bmm", "baddbmm"):
+            self.products.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("way", "kernel", "runs"), [(Way.DENSE, "paper", 1), (Way.PER_ROW, "split", 2)])
+@torch.no_grad()
+def test_with_what_is_kept_only_plain_layers_run(
+    way: Way, kernel: str, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always(monkeypatch, way)
+    conv: Any = bayesian_from_template(nn.Conv2d(3, 4, 3, padding=1), "inducingdeterministic", kernel=kernel, **POINT)
+    linear: Any = bayesian_from_template(nn.Linear(6, 5), "inducingdeterministic", **POINT)
+    for layer, x, name in ((conv, torch.randn(2, 3, 5, 5), "convolution"), (linear, torch.randn(2, 6), "mm")):
+        layer(x)
+        with Operations() as counted:
+            layer(x)
+        assert len(counted.products) == runs, counted.products
+        assert all(name in one for one in counted.products)
 
 
 def test_what_is_at_hand_is_not_paid_for() -> None:
     size = Size(1, 10, 1, 100, 100, 40, 40, residual=False)
-    assert cost(Way.DENSE, size._replace(built=True)) < 0.3 * cost(Way.DENSE, size)
-    assert cost(Way.PER_ROW, size._replace(built=True)) == cost(Way.PER_ROW, size)
+    settled = size._replace(settled=True)
+    assert cost(Way.DENSE, settled._replace(built=True)) < 0.3 * cost(Way.DENSE, settled) < cost(Way.DENSE, size)
+    assert cost(Way.PER_ROW, settled._replace(built=True)) == cost(Way.PER_ROW, settled) < cost(Way.PER_ROW, size)
 
 
 def test_autocast_gives_what_the_plain_layer_gives() -> None:

@@ -178,9 +178,10 @@ class InducingBase(DrawnInStages):
     def is_point(self) -> bool:
         return self.q.is_point and not self.has_lamda(self.options)
 
+    def is_settled(self) -> bool:
+        return self.is_point() and not self._differentiates() and not torch.compiler.is_compiling()
+
     def keeps_weights(self) -> bool:
-        if not self.is_point() or self._differentiates() or torch.compiler.is_compiling():
-            return False
         return self.d_in * self.d_out * self.z_row.element_size() <= BUILT_BYTES
 
     # ---- what follows from the parameters ----------------------------------------------------------------------------
@@ -204,9 +205,10 @@ class InducingBase(DrawnInStages):
                 call.posteriors.update(posteriors_together(call.scope))  # of all layers that are about to run
             own: Posterior | None = call.posteriors.get(self)
             return self._posterior_alone() if own is None else own
-        sources = [*self._sides(), self._lamda, *self.q.spread_of(self)]
         if self.is_point():
-            sources.append(self.q.mean(self))  # W follows from it
+            sources = [*self._sides(), self.q.mean(self)]  # W follows from it
+        else:
+            sources = [*self._sides(), self._lamda, *self.q.spread_of(self)]
         return self.cache.get(sources, self._posterior_alone, self.options.max_lamda)
 
     def _differentiates(self) -> bool:
@@ -235,6 +237,9 @@ class InducingBase(DrawnInStages):
     def u_noise(self) -> tuple[int, ...]:
         return self.q.noise_shape(self)
 
+    def mean_u(self, own: Posterior) -> Tensor:
+        return whiten(self.q.mean(self), self.prior(own))
+
     def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
         with without_autocast(self.z_row):
             if draw.call.at_mean:
@@ -255,8 +260,7 @@ class InducingBase(DrawnInStages):
     def mean_weights(self) -> Weights:
         own = self.posterior()
         with without_autocast(self.z_row):
-            u = whiten(self.q.mean(self), self.prior(own))
-            W = conditional_mean(u, own.row, own.col, self.prior_sd()).to(self.z_row.dtype)
+            W = conditional_mean(self.mean_u(own), own.row, own.col, self.prior_sd()).to(self.z_row.dtype)
             return self.from_split(W) if self.split else self.from_matrix(W)
 
     def kl_parts(self) -> KL:

@@ -20,6 +20,7 @@ class Posterior:
         self.spread = spread  # of q(U): what its samples and its KL need beside the mean
         self.projection: Weights | None = None  # A_c as weights of the layer, when somebody needs them
         self.built: Weights | None = None  # W, of a point that keeps it
+        self.pair: tuple[Weights, Weights] | None = None  # A_c and C of a point, as weights of two plain layers
         self._joined: Tensor | None = None
         self._back: Tensor | None = None
         self._taken: Tensor | None = None

@@ -45,6 +45,7 @@ PER_ROW = (Way.PER_ROW, Way.PER_ROW_WITHOUT_COLUMNS)
 JOINT = (Way.JOINT, Way.JOINT_WITHOUT_COLUMNS)
 WITH_COLUMNS = (Way.JOINT, Way.PER_ROW)
 WITHOUT_RESIDUAL = (Way.DENSE, *PER_ROW)
+SETTLED = (Way.DENSE, Way.PER_ROW)  # the plain layer with W, or W = C A_c as two plain layers
 
 
 class DrawnInStages(LimitedRank):
@@ -63,12 +64,20 @@ class DrawnInStages(LimitedRank):
         """Whether W varies given u in this draw."""
 
     @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether W is the same in all draws and without a gradient now, so that what follows from it may be kept."""
+
+    @abstractmethod
     def keeps_weights(self) -> bool:
-        """Whether W is the same in all draws, small, and without a gradient now, so that it is kept once built."""
+        """Whether W is so small that it is kept, once it is settled and built."""
 
     @abstractmethod
     def u_noise(self) -> tuple[int, ...]:
         """The shape of the noise behind one u; () for a u without noise of its own."""
+
+    @abstractmethod
+    def mean_u(self, own: Posterior) -> Tensor:
+        """The mean of the whitened u, (M_out, M_in)."""
 
     @abstractmethod
     def u_from(self, noise: Tensor | None, draw: Draw, own: Posterior) -> Tensor:
@@ -126,28 +135,54 @@ class DrawnInStages(LimitedRank):
 
     def output(self, input: Tensor, draw: Draw) -> Tensor:
         """The outputs (K, ...), by the cheapest way that keeps the guarantee."""
-        way = choose(self, input, draw)
-        rows = self.rows_in(draw, input)
+        rows, settled = self.rows_in(draw, input), self.is_settled()
+        way = choose(self, input, draw, rows, settled)
+        if settled and rows is not None:
+            return self._settled_output(input, draw, way, rows)
         if way is Way.DENSE:
-            built = rows is not None and self.keeps_weights()
-            return self._built_output(input, draw, rows) if rows and built else self.dense_output(input, draw)
+            return self.dense_output(input, draw)
         assert rows is not None
         return self.row_output(input, draw, way, rows)
 
-    def _built_output(self, input: Tensor, draw: Draw, rows: Rows) -> Tensor:
-        """The outputs (K, ...) of a W that all draws share: one run of the plain layer on the inputs of all of them."""
+    # ---- of a W that all draws share ---------------------------------------------------------------------------------
+
+    def _settled_output(self, input: Tensor, draw: Draw, way: Way, rows: Rows) -> Tensor:
+        """The outputs (K, ...) of a W that all draws share: one run of one or two plain layers on all their inputs."""
         own = self.posterior(draw)
-        if own.built is None:
-            with torch.inference_mode(False), torch.no_grad():  # it is kept
-                weight, bias = self.mean_weights()
-                own.built = Weights(weight.contiguous(), None if bias is None else bias.contiguous())
-        weight, bias = own.built
         x = input.flatten(0, 1) if rows.batched else input
         if draw.folded and x.ndim > 2:
             x = self.fast_layout(x)
-        y = self.run(x, weight, bias)
+        y = self.run(x, *self._built(own)) if way is Way.DENSE else self.run_pair(x, *self._pair(own))
         outputs = y.unflatten(0, input.shape[:2]) if rows.batched else y
         return outputs if len(outputs) == draw.count else outputs.repeat(draw.count, *[1] * (outputs.ndim - 1))
+
+    def _built(self, own: Posterior) -> Weights:
+        """W as the weights of the plain layer."""
+        if own.built is not None:
+            return own.built
+        with torch.inference_mode(False), torch.no_grad():  # it may be kept
+            built = self.mean_weights().copied()
+        if self.keeps_weights():
+            own.built = built
+        return built
+
+    def _pair(self, own: Posterior) -> tuple[Weights, Weights]:
+        """W = C A_c as the weights of two plain layers, x -> t = A_c x and t -> C t, the bias in the second."""
+        if own.pair is None:
+            with torch.inference_mode(False), torch.no_grad(), without_autocast(self.z_row):  # they are kept
+                C = draws.draw_columns(self.mean_u(own), own.row, 0.0, self.prior_sd(), None)
+                A, bias = self._as_projection(own.col.A.to(self.z_row.dtype))
+                C = C.to(A.dtype)
+                if bias is not None:  # every tap of a split kernel has its share
+                    bias = C.unflatten(0, (self.d_out, -1)).sum(1) @ bias
+                own.pair = Weights(A, None).copied(), Weights(self.back_weight(C), bias).copied()
+        return own.pair
+
+    def _as_projection(self, A: Tensor) -> Weights:
+        """A_c as weights of the layer that makes t."""
+        return self.split_projection(A) if self.split else self.from_matrix(A)
+
+    # ---- without W ---------------------------------------------------------------------------------------------------
 
     def row_output(self, input: Tensor, draw: Draw, way: Way, rows: Rows) -> Tensor:
         """The outputs (K, ...) without building W, for inputs (K, ...), or (1, ...) where all draws see the same."""
@@ -188,11 +223,10 @@ class DrawnInStages(LimitedRank):
         return self.project_split(x, Weights(weight, bias)) if self.split else self.project(x, Weights(weight, bias))
 
     def _projection(self, A: Tensor) -> Weights:
-        as_weights = self.split_projection if self.split else self.from_matrix
         if torch.is_grad_enabled():
-            return as_weights(A)
+            return self._as_projection(A)
         with torch.inference_mode(False), torch.no_grad():  # it may be kept
-            weight, bias = as_weights(A)
+            weight, bias = self._as_projection(A)
             return Weights(weight if weight.ndim < 4 else self.fast_layout(weight), bias)
 
     def _noisy_rows(self, x: Tensor, draw: Draw, way: Way) -> Tensor:
@@ -342,26 +376,29 @@ class DrawnInStages(LimitedRank):
 # ---- choosing --------------------------------------------------------------------------------------------------------
 
 
-def choose(layer: DrawnInStages, input: Tensor, draw: Draw) -> Way:
-    """The cheapest way that keeps the guarantee; decided once for all draws and batches of a call."""
+def choose(layer: DrawnInStages, input: Tensor, draw: Draw, rows: Rows | None, settled: bool) -> Way:
+    """The cheapest way that keeps the guarantee; decided once for all draws and batches of a call.
+
+    Args:
+        rows, settled: of the layer, for this input.
+    """
     call = draw.call
     known = call.ways.get(layer)
     if known is not None and call.restarts and not layer.repeats:
         return known
-    rows = layer.rows_in(draw, input)
     if rows is None or not rows.whole:
         return Way.DENSE
     inputs = input.shape[1] if rows.batched else 1
-    ways = allowed(layer, rows, inputs, draw)
+    ways = SETTLED if settled else allowed(layer, rows, inputs, draw)
     if known not in ways:
-        d_out, d_in, m_out, m_in = layer.d_out, layer.d_in, len(layer.z_row), len(layer.z_col)
-        shared = len(input) < draw.count
-        size = Size(
-            call.draws, inputs, rows.number, d_out, d_in, m_out, m_in, rows.gram, rows.taps, shared, layer.noisy(draw)
-        )
-        size = size._replace(built=layer.keeps_weights())
-        if layer.split:
-            size = size._replace(last_taps=rows.last_taps, projected=rows.projected)
+        of_layer = layer.d_out, layer.d_in, layer.z_row.shape[0], layer.z_col.shape[0]
+        of_split = (rows.last_taps, rows.projected) if layer.split else (1, 0)
+        if settled:  # one run for all draws that see the same
+            k, built = 1 if input.shape[0] == 1 else call.draws, layer.keeps_weights()
+            size = Size(k, inputs, rows.number, *of_layer, 0, rows.taps, False, False, *of_split, True, built)
+        else:
+            how = rows.gram, rows.taps, len(input) < draw.count, layer.noisy(draw)
+            size = Size(call.draws, inputs, rows.number, *of_layer, *how, *of_split)
         known = cheapest(ways, size) if torch.compiler.is_compiling() else _cheapest(ways, size)
     call.ways[layer] = known
     return known

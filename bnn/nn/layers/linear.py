@@ -39,6 +39,12 @@ class Linear(OutputFirst, nn.Linear):
             output = torch.baddbmm(bias[:, None], rows.expand(k, -1, -1), weight.mT)
         return output.reshape(k, *input.shape[1:-1], output.shape[-1])
 
+    def back_weight(self, C: Tensor) -> Tensor:
+        return C
+
+    def run_pair(self, input: Tensor, first: Weights, second: Weights) -> Tensor:
+        return F.linear(F.linear(input, *first), *second)
+
     def rows(self, shape: torch.Size) -> Rows:
         if len(shape) == 1:
             return Rows(batched=False, number=1, gram=self.d_in)

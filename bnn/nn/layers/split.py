@@ -75,6 +75,22 @@ class SplitKernel(OutputFirst):
             T = (F.pad(T, (0, 0, *last)) if any(last) else T) + A.bias
         return T.unflatten(0, input.shape[:2])
 
+    def back_weight(self, C: Tensor) -> Tensor:
+        taps, ones = len(C) // self.d_out, [1] * (len(self.kernel_size) - 1)
+        return C.reshape(self.d_out, *ones, taps, C.shape[-1]).movedim(-1, 1)
+
+    def run_pair(self, input: Tensor, first: Weights, second: Weights) -> Tensor:
+        run = CONVOLUTIONS[len(self.kernel_size)]
+        if first.weight.shape[2:] == self.kernel_size:  # in the paper's arrangement t has all taps in it
+            return run(self.run(input, *first), *second)
+        x, padding = self._padded(input)
+        if any(before != after for before, after in padding):  # "same" with an even kernel
+            x, padding = F.pad(x, [n for pad in reversed(padding) for n in pad]), [(0, 0)] * len(padding)
+        *rest, last = (before for before, _ in padding)
+        (*strides, stride), (*dilations, dilation), ones = self.stride, self.dilation, [1] * len(rest)
+        t = run(x, *first, (*strides, 1), (*rest, 0), (*dilations, 1))
+        return run(t, *second, (*ones, stride), (*[0] * len(rest), last), (*ones, dilation))
+
     def _left_to_pad(self) -> Pad:
         """What zeros are missing in w: padding in other modes, and with a bias, is part of T."""
         return (0, 0) if self.has_bias or self.padding_mode != "zeros" else self._padding()[-1]
