@@ -166,7 +166,8 @@ class _Evaluator:
     def _promise(self, inside: Outputs, targets: Array) -> Promise | None:
         weighted = bool(weights_of(self.predictor.likelihood))
         level = None if self.guarantee is None else usual_level(self.guarantee.rows)
-        return promise_of(inside, targets, level=level, classes=self.task.classes, weighted=weighted)
+        classes, names = self.task.classes, self.task.targets
+        return promise_of(inside, targets, level=level, classes=classes, names=names, weighted=weighted)
 
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
         if self.guarantee is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_the_summary_of_training(trained: tuple[Path, str, str]) -> None:
     power, loss = (float(line.split()[1].rstrip(",")) for line in scored)
     assert power > 10_000 * loss
     assert "e-0" not in out
+
+
+def test_every_target_keeps_its_promise_by_itself(trained: tuple[Path, str, str]) -> None:
+    """Training, its file and predictions judge each target, by the values of it that are known."""
+    run, out, _ = trained
+    found = json.loads((run / "promise.json").read_text())
+    known = {name: one["inputs"] for name, one in found["by_target"].items()}
+    assert list(known) == ["power", "loss"]
+    assert known["loss"] < known["power"]
+    assert found["kept"] == all(one["verdict"] == "as promised" for one in found["by_target"].values())
+    assert found["kept"] == ("as promised for each of 2 targets, within what" in found["sentence"])
+    assert found["sentence"] in " ".join(out.split())
+    ended = command(run, run.parent / "plants.csv", "--json")
+    assert json.loads(ended.out)["promise"]["by_target"] == found["by_target"]
 
 
 def test_evaluation(trained: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]) -> None:
