@@ -51,7 +51,9 @@ def evaluate(
     """Everything that is known about `net` on `data`, as one data structure.
 
     Predictions are those of `bnn.predict` with `generator=torch.Generator().manual_seed(seed)`; the same draws serve
-    all sets. The network is left in the mode it was in, and torch's global generator as it was.
+    all sets. Layers draw by their own option `sampling`; in `Run.predict` and `bayesianize evaluate` they draw by
+    "weight", and after `bnn.set_sampling_(net, "weight")` so they do here. The network is left in the mode it was in,
+    and torch's global generator as it was.
 
     Args:
         net: a converted network, an `Ensemble`, or a plain network, which runs once.
