@@ -22,6 +22,7 @@ from bnn.train.build import build_net
 from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN, RunFolder
 from bnn.train.runs.opening import open_run
 from bnn.train.runs.run import Run
+from bnn.train.step import Sampling
 
 WIDTH = 100  # of a paragraph on a terminal
 SIDE_BY_SIDE = 5  # runs as columns, up to so many: a table that fits on a terminal
@@ -52,25 +53,29 @@ class Wanted:
 
 
 def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
-    """Evaluates a run on its test data, and writes evaluation.json into its folder."""
+    """Evaluates a run on its test data, and writes evaluation.json into its folder.
+
+    Every draw is one function of all inputs, as in `Run.predict`: by the same number and seed the very same draws.
+    """
     assert run.folder is not None
     data = run_data(run, wanted.data)
     if data.test is None:
         raise Mistake(f"{data.name} has no test part: train with --test 0.2, or with data that have one")
     if wanted.first is not None:
         data = replace(data, test=data.test.subset(slice(0, wanted.first)))
-    found = evaluate(
-        run.network,
-        data,
-        ood=list(wanted.ood) or None,
-        corruptions=wanted.corruptions,
-        samples=wanted.samples,
-        likelihood=run.likelihood,
-        seed=wanted.seed,
-        resamples=wanted.resamples,
-        batch_size=wanted.batch_size,
-        progress=wanted.progress,
-    )
+    with Sampling(run.network, "weight").in_force():
+        found = evaluate(
+            run.network,
+            data,
+            ood=list(wanted.ood) or None,
+            corruptions=wanted.corruptions,
+            samples=wanted.samples,
+            likelihood=run.likelihood,
+            seed=wanted.seed,
+            resamples=wanted.resamples,
+            batch_size=wanted.batch_size,
+            progress=wanted.progress,
+        )
     found = replace(found, target=target_of(run))
     if run.guarantee is not None and data.test is not None:
         weighted = found.classes is not None and bool(found.classes.weights)

@@ -2,6 +2,7 @@
 
 from bnn.evaluation.detection import Choice
 from bnn.evaluation.evaluator import evaluate
+from bnn.evaluation.interval_promise import TargetPromise
 from bnn.evaluation.pieces import (
     OOD,
     ROC,
@@ -57,6 +58,7 @@ __all__ = [
     "Selective",
     "Severity",
     "Size",
+    "TargetPromise",
     "TargetScores",
     "Time",
     "Uncertainty",

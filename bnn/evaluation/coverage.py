@@ -38,7 +38,25 @@ def own_coverage(outputs: Outputs, targets: Array, levels: Sequence[float] = CUR
 
     y is in the central interval of level L where (1 - L) / 2 <= u <= (1 + L) / 2. Targets that are NaN do not count.
     """
-    u = _probability_below(outputs, targets)
+    return _central(_probability_below(outputs, targets), levels)
+
+
+def coverage_of_each(
+    outputs: Outputs, targets: Array, names: Sequence[str] = (), levels: Sequence[float] = LEVELS
+) -> dict[str, tuple[Coverage, ...]]:
+    """`own_coverage` of each of several real targets (N, D), over the inputs where it is known; {} of a single one.
+
+    `names` are those of the targets; without names they have numbers.
+    """
+    if targets.ndim != 2 or targets.shape[1] < 2:
+        return {}
+    columns = _probability_below(outputs, targets).T  # (D, N)
+    called = names or [str(d) for d in range(len(columns))]
+    return {name: _central(u, levels) for name, u in zip(called, columns, strict=True)}
+
+
+def _central(u: Array, levels: Sequence[float]) -> tuple[Coverage, ...]:
+    """Of the central intervals at every level, from u = F(y) (N, ...), NaN where y is missing."""
     return tuple(_coverage(level, np.abs(u - 0.5) <= level / 2, None, ~np.isnan(u)) for level in levels)
 
 

@@ -51,7 +51,9 @@ def evaluate(
     """Everything that is known about `net` on `data`, as one data structure.
 
     Predictions are those of `bnn.predict` with `generator=torch.Generator().manual_seed(seed)`; the same draws serve
-    all sets. The network is left in the mode it was in, and torch's global generator as it was.
+    all sets. Layers draw by their own option `sampling`; in `Run.predict` and `bayesianize evaluate` they draw by
+    "weight", and after `bnn.set_sampling_(net, "weight")` so they do here. The network is left in the mode it was in,
+    and torch's global generator as it was.
 
     Args:
         net: a converted network, an `Ensemble`, or a plain network, which runs once.
@@ -166,7 +168,8 @@ class _Evaluator:
     def _promise(self, inside: Outputs, targets: Array) -> Promise | None:
         weighted = bool(weights_of(self.predictor.likelihood))
         level = None if self.guarantee is None else usual_level(self.guarantee.rows)
-        return promise_of(inside, targets, level=level, classes=self.task.classes, weighted=weighted)
+        classes, names = self.task.classes, self.task.targets
+        return promise_of(inside, targets, level=level, classes=classes, names=names, weighted=weighted)
 
     def _guaranteed(self, inside: Outputs, targets: Array) -> Guaranteed | None:
         if self.guarantee is None:

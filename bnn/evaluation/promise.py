@@ -3,7 +3,9 @@
 **The rule.** A promise is broken where what was promised, a level or the mean probability of the predicted classes, is
 outside Wilson's interval of what was found, and further from it than 3 points. Of real targets the intervals of 50, 80
 and 90 % are looked at: each by an interval of 1 - 0.05 / 3, so that all three together raise a false alarm in at most
-5 % of cases.
+5 % of cases. Several targets (N, D) are judged one by one, each by the inputs where it is known: all its levels have
+intervals of 1 - 0.05 / (3 D), and the promise is broken where a single target is off. (Targets of more dimensions, as
+those of pixels, are judged together, by the mean of every input.)
 
 Of classes two things are looked at, each by an interval of 1 - 0.05 / 2: the predicted classes, and class by class the
 mean of its probability p beside its share of the inputs. Of C classes each has an interval of 1 - 0.05 / (2 C). The
@@ -16,25 +18,22 @@ of 2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import NormalDist
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from bnn._common.records import decoded, encoded
+from bnn._common.text import counted
 from bnn.evaluation.classes import percent as exact_percent
-from bnn.evaluation.coverage import LEVELS, own_coverage, wilson
+from bnn.evaluation.coverage import LEVELS, coverage_of_each, own_coverage, wilson
+from bnn.evaluation.interval_promise import GAP, KEPT, TargetPromise, broken, judged, judged_each, worst_of, z_of
 from bnn.evaluation.pieces import Coverage
 from bnn.evaluation.predictor import Array, Outputs
 from bnn.metrics.written import percent
 
-GAP = 0.03  # a smaller one is no matter, however certain it is
 RARE_GAP, FACTOR = 0.005, 2.0  # of the share of a class, which matter together
-Z_OF_THREE = 2.393980  # two-sided, at 1 - 0.05 / 3
-Z_OF_TWO = 2.241403  # at 1 - 0.05 / 2
 
-KEPT, NARROW, WIDE, SHAPE = "as promised", "too narrow", "too wide", "of the wrong shape"
 OVER, UNDER, SKEWED = "overconfident", "underconfident", "skewed over the classes"
 NOT_KNOWN = "whether this holds on data that were not fitted to is not known: `bayesianize evaluate` measures it"
 ADVICE = {
@@ -81,16 +80,18 @@ class Promise:
         task: "classification" or "regression".
         verdict: "as promised"; of intervals "too narrow", "too wide" or "of the wrong shape" (too wide at one level,
             too narrow at another); of classes "overconfident" or "underconfident", or "skewed over the classes" where
-            only single classes are off.
+            only single classes are off. Of several targets that of the worst.
         promised: the level that is furthest off (where none is, 0.9), or the mean probability of predicted classes.
         held: the share of targets in such intervals, or the accuracy.
         low, high: its 95 % interval.
-        inputs: how many there were.
+        inputs: how many there were; where one of several targets is off, those where the worst is known, and all of
+            these figures are its own.
         on: of which part.
         advice: what to do; "" where the promise is kept.
-        levels: of real targets, what intervals of 50, 80 and 90 % hold.
+        levels: of real targets, what intervals of 50, 80 and 90 % hold; of several over all of them.
         targets: how many an input has, some of which may be missing; 1 of classes.
         classes: those whose mean probability is clearly not their share, the worst first.
+        by_target: of several targets, the same for each by its name or its number. Empty in older files.
     """
 
     task: str
@@ -105,6 +106,7 @@ class Promise:
     levels: tuple[Coverage, ...] = ()
     targets: int = 1
     classes: tuple[ClassShare, ...] = ()
+    by_target: dict[str, TargetPromise] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
@@ -112,25 +114,48 @@ class Promise:
         return self.verdict == KEPT
 
     @property
+    def worst(self) -> str:
+        """The name of the one of several targets that is furthest off; "" where none is."""
+        return worst_of(self.by_target)
+
+    @property
     def sentence(self) -> str:
         """As people read it."""
         what = self._intervals() if self.task == "regression" else self._probabilities()
-        things = "targets" if self.task == "regression" and self.targets == 1 else "inputs"
         if self.kept:
-            return f"{what}: as promised, within what {self.inputs:,} {things} can tell"
+            return f"{what}: as promised{self._of_each()}, within what {self._inputs()} can tell"
         return f"{what}: {self.verdict}; {self.advice}"
 
     def __str__(self) -> str:
         return self.sentence
 
     def _intervals(self) -> str:
-        """How many targets are in them."""
-        others = ", ".join(
-            f"{percent(c.level, 0)}: {percent(c.covered.value)}" for c in self.levels if c.level != self.promised
-        )
+        """How many targets are in them; where single targets are off, of the worst."""
+        if self.worst:
+            return self._of_worst()
+        others = _at_others(self.levels, self.promised)
         things, whose = ("targets", "") if self.targets == 1 else ("inputs", "the targets of ")
         what = f"{percent(self.promised, 0)} intervals hold {percent(self.held)} of {whose}{self.inputs:,} {self.on} "
         return f"{what}{things} ({others})" if others else f"{what}{things}"
+
+    def _of_worst(self) -> str:
+        """How many of the worst target are in its intervals, and how many more targets are off."""
+        one, others = self.by_target[self.worst], sum(not each.kept for each in self.by_target.values()) - 1
+        more = "" if not others else f"; {others:,} more target{'s are' if others > 1 else ' is'} off"
+        return (
+            f"{percent(one.promised, 0)} intervals of '{self.worst}' hold {percent(one.held)} of its {one.inputs:,} "
+            f"known {self.on} targets ({_at_others(one.levels, one.promised)}{more})"
+        )
+
+    def _of_each(self) -> str:
+        """That several targets were looked at one by one."""
+        return f" for each of {counted(len(self.by_target), 'target')}" if self.by_target else ""
+
+    def _inputs(self) -> str:
+        """How many were looked at; of several targets from the one that is known least often to the most."""
+        known = sorted(one.inputs for one in self.by_target.values()) or [self.inputs]
+        span = f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,} to {known[-1]:,}"
+        return f"{span} {'targets' if self.task == 'regression' and self.targets == 1 else 'inputs'}"
 
     def _probabilities(self) -> str:
         """How sure of its classes it is, and how often right; and the class that is furthest off."""
@@ -178,6 +203,7 @@ def promise_of(
     *,
     level: float | None = None,
     classes: Sequence[str] = (),
+    names: Sequence[str] = (),
     weighted: bool = False,
 ) -> Promise | None:
     """That of predictions, by the rule above; None where no target is known.
@@ -188,26 +214,26 @@ def promise_of(
         on: what these inputs are called.
         level: of a guarantee that is at hand, which is then the advice; None: there is none.
         classes: their names; empty where they have none.
+        names: of several real targets; without names they have numbers.
         weighted: whether some classes counted more than others in training.
     """
     if "max_prob" in outputs.scores:
         found = _of_classes(outputs, targets, on, classes)
     else:
-        each = targets[0].size if len(targets) else 1
-        found = of_intervals(own_coverage(outputs, targets, LEVELS), on, each)
+        found = _of_intervals(outputs, targets, on, names)
     return None if found is None else found.advised(level, weighted)
 
 
-def of_intervals(found: Sequence[Coverage], on: str, targets: int = 1) -> Promise | None:
-    """That of intervals, by how much those of 50, 80 and 90 % hold, for inputs of so many targets; without advice."""
-    if not found or not found[-1].inputs:
+def _of_intervals(outputs: Outputs, targets: Array, on: str, names: Sequence[str]) -> Promise | None:
+    """That of real targets (N, ...), of several (N, D) one by one; without advice."""
+    levels = own_coverage(outputs, targets, LEVELS)
+    if not levels[-1].inputs:
         return None
-    off = [one for one in found if _broken(one.level, one.covered.value, one.inputs, Z_OF_THREE)]
-    shown = max(off, key=lambda one: abs(one.covered.value - one.level), default=found[-1])
-    signs = {one.covered.value > one.level for one in off}
-    verdict = KEPT if not off else SHAPE if len(signs) > 1 else WIDE if signs == {True} else NARROW
-    numbers = (shown.level, shown.covered.value, shown.covered.low, shown.covered.high, shown.inputs)
-    return Promise("regression", verdict, *numbers, on, "", tuple(found), targets)
+    each = judged_each(coverage_of_each(outputs, targets, names))
+    all_of = judged(levels, None if each else z_of(len(LEVELS)))
+    shown = each.get(worst_of(each), all_of)
+    numbers = (shown.promised, shown.held, shown.low, shown.high, shown.inputs)
+    return Promise("regression", shown.verdict, *numbers, on, "", levels, targets[0].size, by_target=each)
 
 
 def _of_classes(outputs: Outputs, labels: Array, on: str, names: Sequence[str]) -> Promise | None:
@@ -217,7 +243,7 @@ def _of_classes(outputs: Outputs, labels: Array, on: str, names: Sequence[str]) 
     held, n = wilson(float(right.mean()), len(labels)), len(labels)
     off = classes_off(outputs.mean, labels, names)
     verdict = SKEWED if off else KEPT
-    if _broken(sure, held.value, n, Z_OF_TWO):
+    if broken(sure, held.value, n, z_of(2)):
         verdict = OVER if sure > held.value else UNDER
     return Promise("classification", verdict, sure, held.value, held.low, held.high, n, on, classes=off)
 
@@ -239,13 +265,12 @@ def classes_off(probs: Array, labels: Array, names: Sequence[str] = ()) -> tuple
     error = np.sqrt(np.maximum(found, given - squares).clip(min=0) / n)
     gap = np.abs(given - shares)
     times = np.maximum(given, shares) > FACTOR * np.minimum(given, shares)
-    off = (gap > NormalDist().inv_cdf(1 - 0.05 / (4 * count)) * error) & ((gap > GAP) | (times & (gap > RARE_GAP)))
+    off = (gap > z_of(2 * count) * error) & ((gap > GAP) | (times & (gap > RARE_GAP)))
     worst = [int(c) for c in np.argsort(-gap, kind="stable") if off[c]]
     named = tuple(names) or tuple(map(str, range(count)))
     return tuple(ClassShare(named[c], float(given[c]), float(shares[c])) for c in worst)
 
 
-def _broken(promised: float, held: float, inputs: int, z: float) -> bool:
-    """Whether the promise is outside the interval of what was found, and by more than the gap that matters."""
-    found = wilson(held, inputs, z)
-    return not found.low <= promised <= found.high and abs(held - promised) > GAP
+def _at_others(levels: Sequence[Coverage], shown: float) -> str:
+    """What is held at the levels that are not shown already."""
+    return ", ".join(f"{percent(one.level, 0)}: {percent(one.covered.value)}" for one in levels if one.level != shown)

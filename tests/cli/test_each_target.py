@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from predict_runs import command
+from predict_runs import command, command_of
 from train_data import train
 
+import bnn
 from bnn.cli import app
 from bnn.cli.training.run_summary import lines
 
-QUICK = ("--epochs", 1, "--pretrain-epochs", 1, "--hidden", 8)
+QUICK = ("--epochs", 1, "--pretrain-epochs", 1, "--hidden", "64,64")
 
 
 def plants(folder: Path, rows: int = 300) -> Path:
@@ -48,6 +50,48 @@ def test_the_summary_of_training(trained: tuple[Path, str, str]) -> None:
     power, loss = (float(line.split()[1].rstrip(",")) for line in scored)
     assert power > 10_000 * loss
     assert "e-0" not in out
+
+
+def test_every_target_keeps_its_promise_by_itself(trained: tuple[Path, str, str]) -> None:
+    """Training, its file and predictions judge each target, by the values of it that are known."""
+    run, out, _ = trained
+    found = json.loads((run / "promise.json").read_text())
+    known = {name: one["inputs"] for name, one in found["by_target"].items()}
+    assert list(known) == ["power", "loss"]
+    assert known["loss"] < known["power"]
+    assert found["kept"] == all(one["verdict"] == "as promised" for one in found["by_target"].values())
+    assert found["kept"] == ("as promised for each of 2 targets, within what" in found["sentence"])
+    assert found["sentence"] in " ".join(out.split())
+    ended = command(run, run.parent / "plants.csv", "--json")
+    assert json.loads(ended.out)["promise"]["by_target"] == found["by_target"]
+
+
+def test_a_run_has_one_coverage(trained: tuple[Path, str, str]) -> None:
+    """What training says, what an evaluation says, before its guarantee, too, and that of answers to the test rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the row number
+        assert command_of("evaluate", trained[0], "--no-time", "--resamples", 10).code == 0
+        run = bnn.open_run(trained[0])
+        test = run.data().test
+    found, before = run.evaluation, json.loads((trained[0] / "promise.json").read_text())
+    assert found is not None
+    assert found.guarantee is not None
+    assert test is not None
+    assert run.target is not None
+    y = run.target.own_units(test.y.double()).numpy()
+    for level, own, stored in zip((0.5, 0.8, 0.9), found.guarantee.before, before["levels"], strict=True):
+        name = f"{100 * level:.0f}"
+        answers = run.predict(test, level=level)
+        low, high = (np.stack([answers[f"{end}_{one}"] for one in run.targets], 1) for end in ("low", "high"))
+        inside = np.where(np.isnan(y), np.nan, (low <= y) & (y <= high))
+        width = np.where(np.isnan(y), np.nan, high - low)
+        share, sharpness = np.nanmean(np.nanmean(inside, 1)), np.nanmean(np.nanmean(width, 1))
+        assert found.metrics[f"coverage_{name}"].value == pytest.approx(share)
+        assert found.metrics[f"sharpness_{name}"].value == pytest.approx(sharpness)
+        assert (own.covered.value, own.size) == pytest.approx((share, sharpness))
+        assert stored["covered"]["value"] == pytest.approx(share)
+    assert found.promise is not None
+    assert found.promise.to_dict() == before
 
 
 def test_evaluation(trained: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]) -> None:

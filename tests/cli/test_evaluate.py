@@ -54,6 +54,7 @@ def test_the_file_and_the_json_are_what_evaluate_says(digits: pathlib.Path, caps
     stored = Evaluation.load(digits / "evaluation.json")
     outcome = load_run(digits)
     data = bnn.data.load("digits", validation=0.1, first=200)
+    bnn.set_sampling_(outcome.net, "weight")  # as `predict` draws
     want = bnn.evaluate(
         outcome.net, data, ood=["letters", "noise"], corruptions={"fog": [1, 5]}, samples=5, seed=3, resamples=30
     )

@@ -96,8 +96,8 @@ def test_sets_of_classes_and_a_run_without(tmp_path: Path) -> None:
 
 def test_what_is_suggested_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five inputs are too few for 0.9; `next` and the promise name a level that they allow."""
-    monkeypatch.setattr("bnn.evaluation.promise.GAP", -1.0)  # whatever is found is a broken promise
-    monkeypatch.setattr("bnn.evaluation.promise.Z_OF_THREE", 0.0)
+    monkeypatch.setattr("bnn.evaluation.interval_promise.GAP", -1.0)  # whatever is found is a broken promise
+    monkeypatch.setattr("bnn.evaluation.interval_promise.ALARMS", 3.0)  # z = 0
     table, run = prices(tmp_path, rows=99), tmp_path / "run"
     ended = train("--data", table, "--target", "price", "--set", "data.guarantee=5", "--out", run, *QUICK)
     assert ended.code == 0, ended.err

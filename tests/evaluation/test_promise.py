@@ -14,8 +14,9 @@ from torch import nn
 import bnn
 from bnn.evaluation.coverage import LEVELS, as_predicted, guaranteed, own_coverage, wilson
 from bnn.evaluation.guaranteed_classes import class_coverage_rows
+from bnn.evaluation.interval_promise import z_of
 from bnn.evaluation.predictor import Outputs
-from bnn.evaluation.promise import Z_OF_THREE, Promise, promise_of
+from bnn.evaluation.promise import Promise, promise_of
 
 
 def reals(means: np.ndarray, sds: np.ndarray) -> Outputs:
@@ -40,7 +41,7 @@ def test_wilson_is_that_of_scipy(inside: int, n: int) -> None:
     expected = stats.binomtest(inside, n).proportion_ci(0.95, method="wilson")
     found = wilson(inside / n, n)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
-    assert pytest.approx(stats.norm.ppf(1 - 0.05 / 6), abs=1e-5) == Z_OF_THREE
+    assert z_of(3) == pytest.approx(stats.norm.ppf(1 - 0.05 / 6))
 
 
 def test_coverage_is_the_share_inside_the_intervals_of_the_mixture() -> None:
@@ -60,24 +61,89 @@ def test_targets_that_are_missing_do_not_count() -> None:
     assert promise_of(normal(3), np.full(3, np.nan)) is None
 
 
+def several(n: int, targets: int) -> Outputs:
+    """N(0, 1) for every target."""
+    return reals(np.zeros((1, n, targets)), np.ones((1, n, targets)))
+
+
+def quantiles(n: int, sd: float = 1.0) -> np.ndarray:
+    """n targets (n,) that are spread as N(0, sd^2) is: of its intervals every one holds what it says."""
+    return sd * stats.norm.ppf((np.arange(n) + 0.5) / n)
+
+
 def test_of_several_targets_inputs_are_not_called_targets() -> None:
-    """30 inputs of 2 targets, of which 15 are missing: there are 45 targets."""
-    y = np.zeros((30, 2))
-    y[:15, 1] = np.nan
-    zeros, ones = np.zeros((1, 30, 2)), np.ones((1, 30, 2))
-    found = promise_of(reals(zeros, ones), y)
+    """40 inputs of 2 targets, of which 20 are missing: there are 60 targets."""
+    y = np.full((40, 2), np.nan)
+    y[:, 0], y[20:, 1] = quantiles(40), quantiles(20)
+    found = promise_of(several(40, 2), y)
     assert found is not None
-    assert "intervals hold 100.0 % of the targets of 30 test inputs" in found.sentence
+    assert found.sentence == (
+        "90 % intervals hold 90.0 % of the targets of 40 test inputs (50 %: 50.0 %, 80 %: 80.0 %): as promised for "
+        "each of 2 targets, within what 20 to 40 inputs can tell"
+    )
     assert Promise.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    one = promise_of(normal(30), np.zeros(30))
+    one = promise_of(normal(40), quantiles(40))
     assert one is not None
-    assert "intervals hold 100.0 % of 30 test targets" in one.sentence
+    assert one.sentence == (
+        "90 % intervals hold 90.0 % of 40 test targets (50 %: 50.0 %, 80 %: 80.0 %): as promised, within what 40 "
+        "targets can tell"
+    )
+    assert (one.by_target, one.worst) == ({}, "")
+
+
+def test_one_of_several_targets_that_is_off() -> None:
+    """Together they hold what they say; `hours`, mostly missing, is judged by its own values, `none` has none."""
+    n, names = 90, ("income", "share", "hours", "none")
+    y = np.full((n, 4), np.nan)
+    y[:, 0], y[:, 1], y[::3, 2] = quantiles(n, 0.9), quantiles(n, 0.9), quantiles(30, 2.5)
+    found = promise_of(several(n, 4), y, names=names, level=0.8)
+    assert found is not None
+    assert abs(found.levels[-1].covered.value - 0.9) < 0.03  # over all targets, which says nothing
+    assert {name: one.verdict for name, one in found.by_target.items()} == {
+        "income": "as promised",
+        "share": "as promised",
+        "hours": "too narrow",
+    }
+    for d, (name, one) in enumerate(found.by_target.items()):
+        values = y[~np.isnan(y[:, d]), d]
+        shares = [(np.abs(values) <= stats.norm.ppf(0.5 + level / 2)).mean() for level in LEVELS]
+        assert [each.covered.value for each in one.levels] == pytest.approx(shares)
+        assert one.inputs == len(values) == (30 if name == "hours" else 90)
+        of = (stats.binomtest(round(share * len(values)), len(values)) for share in shares)
+        found_in = [one.proportion_ci(1 - 0.05 / 9, method="wilson") for one in of]  # three levels of three targets
+        assert one.kept == all(ci.low <= level <= ci.high for ci, level in zip(found_in, LEVELS, strict=True))
+    worst = found.by_target["hours"]
+    assert (found.verdict, found.worst, found.kept) == ("too narrow", "hours", False)
+    assert (found.promised, found.held, found.low, found.high, found.inputs) == (
+        *(worst.promised, worst.held, worst.low, worst.high, 30),
+    )
+    held = {level: f"{100 * one.covered.value:.1f} %" for level, one in zip(LEVELS, worst.levels, strict=True)}
+    first, share = f"{100 * worst.promised:.0f} % intervals of 'hours'", held.pop(worst.promised)
+    others = ", ".join(f"{100 * level:.0f} %: {share}" for level, share in held.items())
+    start = f"{first} hold {share} of its 30 known test targets ({others}): too narrow; this run has a guarantee: "
+    assert found.sentence.startswith(start)
+    assert Promise.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    both = promise_of(several(n, 4), np.where(np.arange(4) == 1, 3 * y, y))
+    assert both is not None
+    assert both.sentence.split(")")[0].endswith("; 1 more target is off")
+    assert list(both.by_target) == ["0", "1", "2"]
+
+
+def test_a_promise_of_several_targets_in_an_older_file() -> None:
+    """It has no verdict for each, and reads as it did."""
+    found = promise_of(several(40, 2), np.stack([quantiles(40)] * 2, 1))
+    assert found is not None
+    stored = found.to_dict()
+    del stored["by_target"]
+    assert Promise.from_dict(stored).sentence.endswith("80 %: 80.0 %): as promised, within what 40 inputs can tell")
 
 
 def test_promises_that_are_kept_are_seldom_called_broken() -> None:
     """Of 1,000 sets drawn as promised at most 5 %, and two standard errors, count as broken."""
     rng = np.random.default_rng(1)
     reports = [promise_of(normal(200), rng.normal(size=200)) for _ in range(1000)]
+    assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
+    reports = [promise_of(several(200, 6), rng.normal(size=(200, 6))) for _ in range(1000)]
     assert np.mean([not one.kept for one in reports if one is not None]) < 0.064
     p = rng.dirichlet(np.ones(3), size=(1000, 300))
     labels = (rng.random((1000, 300, 1)) < p.cumsum(2)).argmax(2)

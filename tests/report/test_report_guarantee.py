@@ -15,7 +15,7 @@ import bnn
 from bnn.cli import app
 from bnn.data.tables.columns import CategoryColumn, NumberColumn
 from bnn.data.tables.preparation import TablePreparation
-from bnn.evaluation import Coverage, Guaranteed, Promise
+from bnn.evaluation import Coverage, Guaranteed, Promise, TargetPromise
 from bnn.evaluation.pieces import BeforeAfter, Example, Examples, TargetScores, Uncertainty
 from bnn.plots.style import short
 from bnn.report import Entry, comparison, html, read_entry
@@ -38,6 +38,18 @@ def test_the_page_says_whether_the_promise_is_kept_and_what_a_guarantee_changes(
     for cell in ("63,410", "too few inputs set aside", "With 8 inputs."):
         assert cell in page
     assert "Is the promise kept?" not in html([Entry("old", real())])
+
+
+def test_the_page_names_the_target_that_is_off() -> None:
+    levels = (Coverage(0.5, around(0.243), np.nan, 37), Coverage(0.9, around(0.757), np.nan, 37))
+    hours = TargetPromise("too narrow", 0.5, 0.243, 0.13, 0.4, 37, levels)
+    income = TargetPromise("as promised", 0.9, 0.9, 0.8, 0.95, 87, ())
+    each = {"<i>hours": hours, "income": income}
+    promise = Promise("regression", "too narrow", 0.5, 0.243, 0.13, 0.4, 37, "test", "do this", (), 2, by_target=each)
+    page = html([Entry("mine", real(promise=promise))])
+    said = "50 % intervals of &#39;&lt;i&gt;hours&#39; hold 24.3 % of its 37 known test targets (90 %: 75.7 %)"
+    said = said.replace(" %", "\u00a0%")
+    assert f"<b>Not kept:</b> {said}: too narrow; do this." in page
 
 
 def test_cells_of_a_row_are_those_that_were_encoded() -> None:

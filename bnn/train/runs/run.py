@@ -156,7 +156,8 @@ class Run:
         outputs, targets = predictions(self.network, self.likelihood, data, part)
         weighted = bool(weights_of(self.likelihood))
         level = None if self.guarantee is None else self.guarantee.level
-        found = promise_of(outputs, targets, on, level=level, classes=self.classes, weighted=weighted)
+        named = {"classes": self.classes, "names": self.targets}
+        found = promise_of(outputs, targets, on, level=level, weighted=weighted, **named)
         if found is not None and self.folder is not None:
             self.folder.write(PROMISE, found.to_dict())
         return found
