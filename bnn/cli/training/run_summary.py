@@ -171,12 +171,16 @@ def _noise(run: Run, data: Data) -> dict[str, Any]:
 
 
 def _chosen(likelihood: str, nlls: dict[str, float]) -> str:
-    """The likelihood that validation data chose, and how much worse the others are.
+    """The likelihood that validation data chose, and how much worse the others are, or that few rows cannot tell.
 
     >>> _chosen("heteroscedastic", {"gaussian": 12.613, "heteroscedastic": 12.5})
     'heteroscedastic, by validation NLL: 12.5 instead of 12.613 (gaussian)'
+    >>> _chosen("gaussian", {"gaussian": 12.613, "heteroscedastic": 12.611})
+    'gaussian: by validation NLL, 12.613, others are not clearly better: 12.611 (heteroscedastic)'
     """
     others = ", ".join(f"{nll:.5g} ({name})" for name, nll in nlls.items() if name != likelihood)
+    if nlls[likelihood] > min(nlls.values()):
+        return f"{likelihood}: by validation NLL, {nlls[likelihood]:.5g}, others are not clearly better: {others}"
     return f"{likelihood}, by validation NLL: {nlls[likelihood]:.5g} instead of {others}"
 
 
