@@ -57,8 +57,8 @@ class Recipe:
         global_inducing: arguments of `bnn.register_global_inducing_weights_`, or None.
         likelihood: as for `bnn.ELBO`, by name; None: by the kind of target. "auto": of real targets, "gaussian" or
             "heteroscedastic", whichever gives plain networks the lower validation NLL once its noise is settled; each
-            trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 100 validation
-            inputs; else it is the usual one.
+            trains its own in a stage of its own. It takes `pretrain`, or a deterministic method, and 20 validation
+            inputs; else it is the usual one. With fewer than 100 the other has to be better by a standard error.
         activations: whether layers of limited rank start from weights that lose least of the network's outputs on
             training inputs (`bnn.bayesianize_(activations=)`), rather than least of the weights; others take nothing
             from it.
