@@ -24,6 +24,8 @@ SMALLEST = 1e-6  # of what the residuals could have been: no noise at all would 
 # Of the bins, the widest noise last: even in the middle, small where it reaches far (docs/decisions.md has how near).
 PROBABILITIES = (0.35, 0.3, 0.2, 0.1, 0.04, 0.01)
 
+LEVELS = (0.5, 0.8, 0.9)  # of intervals that are to hold what they say
+
 Bins = tuple[tuple[float, ...], tuple[float, ...]]
 
 
@@ -59,6 +61,39 @@ def _gamma_quantile(shape: Tensor, probability: Tensor) -> Tensor:
         above = torch.special.gammainc(shape, middle.exp()) >= probability
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)
     return high.exp()
+
+
+def central_quantile(level: float, df: float = math.inf) -> float:
+    """q with P(|e| < q) = level, for noise e of standard deviation 1 with `df` degrees of freedom.
+
+    >>> round(central_quantile(0.95), 4)
+    1.96
+    """
+    p, c = (torch.tensor(part, dtype=torch.double) for part in tails(df))
+    low, high = 0.0, 10.0 * float(c.max())
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        held = float((p * torch.erf(middle / (c * math.sqrt(2)))).sum())
+        low, high = (low, middle) if held >= level else (middle, high)
+    return high
+
+
+def holding_scale(errors: Tensor, df: float = math.inf) -> Tensor:
+    """c with which central intervals of noise of standard deviation c hold as many errors as they say.
+
+    The geometric mean over `LEVELS` of the quantile of |e| over that of noise of sd 1. Unlike the likeliest scale it
+    does not follow a few errors that are far beyond what the noise can reach.
+
+    Args:
+        errors: (n,), all finite; n of at least 1.
+
+    >>> holding_scale(3.0 * torch.distributions.Normal(0.0, 1.0).icdf(torch.arange(1, 1000) / 1000.0))
+    tensor(2.99..., dtype=torch.float64)
+    """
+    levels = errors.new_tensor(LEVELS, dtype=torch.double)
+    found = errors.double().abs().quantile(levels)
+    expected = found.new_tensor([central_quantile(level, df) for level in LEVELS])
+    return (found / expected).log().mean().exp()
 
 
 def likeliest_scale(

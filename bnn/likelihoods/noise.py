@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bnn._common.checks import check_bool
-from bnn.functional.noise import likeliest_scale, tails
+from bnn.functional.noise import holding_scale, likeliest_scale, tails
 from bnn.likelihoods.base import Likelihood, check_taught, per_datum, predictive_nll
 from bnn.likelihoods.predictions import RegressionPrediction
 
@@ -88,6 +88,24 @@ class RealNoise(Likelihood):
         """Sets the likeliest scales of Gaussian noise, in place; noise that is held stays."""
         if self.settles:
             self._fitted_(self._residuals(outputs, target), math.inf)
+
+    def fit_intervals_(self, outputs: Tensor, target: Tensor) -> None:
+        """Sets the scales, in place, to those with which intervals hold as many targets as they say (`holding_scale`).
+
+        The tails stay. So does the scale of a target of which the errors are 0 as often as not.
+
+        Args:
+            outputs: of one draw, (1, N, ...).
+            target: (N, ...), NaN where it is not known.
+        """
+        scales = self._scale().detach().double().cpu().reshape(-1).clone()
+        for i, part in enumerate(self._residuals(outputs, target)):
+            errors = (part.values if part.sds is None else part.values / part.sds)[0]
+            errors = errors[torch.isfinite(errors)]
+            found = holding_scale(errors, self.df()) if len(errors) else scales[i]
+            scales[i] = found if found > 0 else scales[i]
+        with torch.no_grad():
+            self._take_(scales)
 
     def rescale_(self, found: RealNoise) -> None:
         """Multiplies its scales by those of `found`, in place, and takes over the tails.

@@ -7,6 +7,9 @@ inputs but those of one fold, and asked about that fold.
 A network of a fold has seen fewer inputs than the one that counts, and its errors are larger for that. Where there are
 enough validation inputs to settle a noise on, both have one by the same inputs, which have chosen the epochs of both;
 then folds only say by which factor such a noise misses what is new. With fewer, errors on folds are the noise.
+
+Either way its tails are the likeliest, and its scale is the one with which intervals hold as much as they say: networks
+of folds may miss a few rows by far more than the one that counts, which a likeliest scale would follow.
 """
 
 from __future__ import annotations
@@ -61,12 +64,15 @@ class Folds:
         before, judged, outputs = own.levels(), own, self.outputs
         if self.means is None or self.sds is None:
             own.settle_(outputs, self.targets)
+            if isinstance(own, RealNoise):
+                own.fit_intervals_(outputs, self.targets)
         else:
             assert isinstance(own, RealNoise)
             scales = next(iter(before.values()))  # one, or one for every target
             judged = HeteroscedasticGaussian(NEARLY_0, len(scales), tails=own.tails).to(self.sds)
             outputs = torch.cat([self.means, inverse_softplus(self.sds)], 1)[None]
             judged.settle_(outputs, self.targets)
+            judged.fit_intervals_(outputs, self.targets)
             own.rescale_(judged)
         nll = float(predictive_nll(judged, outputs, self.targets).detach().mean())
         return {**own.levels(), "before": before, "inputs": len(self.targets), "nll": nll, "data": FOLDS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from bnn.functional.noise import SMALLEST, likeliest_scale, tails
+from bnn.functional.noise import LEVELS, SMALLEST, central_quantile, holding_scale, likeliest_scale, tails
 
 ONE = torch.tensor(1.0)
 
@@ -107,3 +108,18 @@ def test_no_scale_is_likelier_under_heavier_tails(df: float, draws: int) -> None
     assert score(found) >= score(best)
     near = likeliest_scale(r, ONE, df=df, near=torch.tensor(2.5 * found))
     assert float(near) == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.parametrize("df", [math.inf, 5.0, 2.5])
+def test_central_quantiles_and_the_scale_that_holds_them(df: float) -> None:
+    p, c = tails(df)
+    for level in LEVELS:
+        q = central_quantile(level, df)
+        held = sum(a * (2 * NormalDist(0.0, b).cdf(q) - 1) for a, b in zip(p, c, strict=True))
+        assert held == pytest.approx(level, abs=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    sds = torch.tensor(c, dtype=torch.double)[torch.multinomial(torch.tensor(p), 100_000, True, generator=generator)]
+    errors = 3.0 * sds * torch.randn(len(sds), dtype=torch.double, generator=generator)
+    assert float(holding_scale(errors, df)) == pytest.approx(3.0, rel=0.02)
+    errors[::50] *= 1e6  # some are far beyond what the noise can reach
+    assert float(holding_scale(errors, df)) == pytest.approx(3.0, rel=0.15)
