@@ -19,6 +19,7 @@ from bnn._engine import recompute
 from bnn._engine.forward import forward_of, mark_root_
 from bnn._engine.inputs import check_network
 from bnn._engine.members import Mixture
+from bnn._engine.seen_rows import forget_
 from bnn._engine.temperature import forget_temperature_, temperature_of
 from bnn.files import Path, load_, state_mismatch
 from bnn.nn.base import BayesianLayer
@@ -151,6 +152,7 @@ def _fresh_copies(net: Any, count: int, init: Callable[[nn.Module], Any] | None)
     copies = [copy.deepcopy(net) for _ in range(count)]
     for one in copies:
         forget_temperature_(one)  # it belongs to the weights that go
+        forget_(one)
         if init is None:
             _reset_(one)
         elif init(one) not in (None, one):

@@ -100,12 +100,13 @@ def commands(page: pathlib.Path) -> list[list[str]]:
 
 
 def files_of_a_newcomer(folder: pathlib.Path, page: pathlib.Path) -> None:
-    """What the pages assume: a table, some rows to predict, a folder of images with a folder per class, arrays."""
+    """What the pages assume: a table, labelled and new rows, a folder of images with a folder per class, arrays."""
     random = np.random.default_rng(0)
     size, rooms, city = random.uniform(30, 200, 120), random.integers(1, 6, 120), random.choice(["Ulm", "Kiel"], 120)
     price = 2.5 * size + 10 * rooms + 40 * (city == "Kiel") + random.normal(0, 15, 120)
     rows = [f"{a:.1f},{b},{c},{d:.1f}" for a, b, c, d in zip(size, rooms, city, price, strict=True)]
     (folder / "houses.csv").write_text("\n".join(["size,rooms,city,price", *rows]))
+    (folder / "sold.csv").write_text("size,rooms,city,price\n85,3,Ulm,251.3\n110,4,Kiel,342.6\n60,2,Ulm,160.2\n")
     (folder / "new.csv").write_text("size,rooms,city\n80,3,Ulm\n120,4,Kiel\n")
     for name, shade in (("photos/night", 40), ("photos/day", 200), ("inbox", 120)):
         (folder / name).mkdir(parents=True)

@@ -51,9 +51,18 @@ def whole(name: str, value: int, least: int = 1) -> int:
 
 
 def share(name: str, value: float) -> float:
-    """A number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded; got {value!r}")
+    """A number strictly between 0 and 1.
+
+    >>> share("level", "0.9")
+    Traceback (most recent call last):
+    ValueError: level must be a number between 0 and 1, both excluded; got '0.9'
+    """
+    try:
+        inside = 0 < value < 1
+    except TypeError:  # text, None
+        inside = False
+    if not inside:
+        raise ValueError(f"{name} must be a number between 0 and 1, both excluded; got {value!r}")
     return float(value)
 
 

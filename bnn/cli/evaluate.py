@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bnn.cli.console import print_json, print_table, say
+from bnn.cli.mistakes import Mistake
 from bnn.cli.options import Json, Quiet, Runs, Samples, Seed
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option("--data", metavar="PATH", help="Where the run's data are, if they have moved.")
     ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            "--test",
+            metavar="FILE",
+            help="Labelled rows of your own instead of the run's test data: every row counts, prepared as new inputs "
+            "are. Kept nowhere but with --json.",
+        ),
+    ] = None,
     first: Annotated[int | None, typer.Option("--first", min=1, help="Only so many test inputs.")] = None,
     samples: Samples = None,
     seed: Seed = 0,
@@ -50,14 +60,17 @@ def evaluate(
 ) -> None:
     """Measures finished runs on their test data, on out-of-distribution inputs and under corruptions."""
     from bnn.cli.evaluated_runs import Wanted, corruptions_of, evaluate_run, print_comparisons
-    from bnn.report import read_entry
+    from bnn.report import Entry, read_entry
     from bnn.train.runs.folder import EVALUATION
     from bnn.train.runs.opening import open_run
 
+    if data is not None and test is not None:
+        raise Mistake("--data says where the run's own data are, --test which others to measure on: give one of them")
     wanted = Wanted(
         ood=tuple(ood or ()),
         corruptions=corruptions_of(corruptions or []),
         data=data,
+        test=test,
         first=first,
         samples=samples,
         seed=seed,
@@ -69,7 +82,7 @@ def evaluate(
     found = {}
     for run in runs:
         found[str(run)] = evaluate_run(open_run(run), wanted)
-        if not quiet:
+        if not quiet and test is None:
             say(f"{run / EVALUATION} written")
     if as_json:
         print_json({run: one.to_dict() | _verdicts(one) for run, one in found.items()})
@@ -78,7 +91,8 @@ def evaluate(
         typer.echo(f"{name}\n\n{one.table()}\n")
         _print_selective(one)
     if len(found) > 1:
-        print_comparisons([read_entry(run) for run in runs])
+        own = test is None
+        print_comparisons([read_entry(run) if own else Entry(str(run), found[str(run)]) for run in runs])
 
 
 def _verdicts(found: Evaluation) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bnn.cli.console import print_table, say
 from bnn.cli.mistakes import Mistake, described
 from bnn.data import CORRUPTIONS
 from bnn.data.dataset import Data
-from bnn.evaluation import Evaluation, evaluate
+from bnn.evaluation import Evaluation
 from bnn.evaluation.evaluator import drawn
 from bnn.evaluation.network import prediction_time
 from bnn.evaluation.predictor import Predictor
@@ -22,7 +22,6 @@ from bnn.train.build import build_net
 from bnn.train.runs.folder import EVALUATION, PRETRAIN, RUN, RunFolder
 from bnn.train.runs.opening import open_run
 from bnn.train.runs.run import Run
-from bnn.train.step import Sampling
 
 WIDTH = 100  # of a paragraph on a terminal
 SIDE_BY_SIDE = 5  # runs as columns, up to so many: a table that fits on a terminal
@@ -36,6 +35,7 @@ class Wanted:
         ood: out-of-distribution inputs: names of data sets, synthetic ones, or folders of images.
         corruptions: as for `bnn.evaluate`.
         data: where the run's data are, if they have moved.
+        test: labelled rows of one's own, to be measured on instead.
         first: only so many test inputs; None: all.
         timed: whether the time of a prediction is measured.
     """
@@ -43,6 +43,7 @@ class Wanted:
     ood: tuple[str, ...] = ()
     corruptions: Any = None
     data: str | None = None
+    test: str | None = None
     first: int | None = None
     samples: int | None = None
     seed: int = 0
@@ -53,38 +54,30 @@ class Wanted:
 
 
 def evaluate_run(run: Run, wanted: Wanted) -> Evaluation:
-    """Evaluates a run on its test data, and writes evaluation.json into its folder.
-
-    Every draw is one function of all inputs, as in `Run.predict`: by the same number and seed the very same draws.
-    """
+    """Evaluates a run on its test data, and writes evaluation.json into its folder; on others it writes nothing."""
     assert run.folder is not None
-    data = run_data(run, wanted.data)
+    data = run_data(run, wanted.data) if wanted.test is None else run.labelled(wanted.test)
     if data.test is None:
-        raise Mistake(f"{data.name} has no test part: train with --test 0.2, or with data that have one")
+        raise Mistake(
+            f"{data.name} has no test part: train with --test 0.2, or with data that have one, or give a file of "
+            "labelled rows: --test FILE"
+        )
     if wanted.first is not None:
         data = replace(data, test=data.test.subset(slice(0, wanted.first)))
-    with Sampling(run.network, "weight").in_force():
-        found = evaluate(
-            run.network,
-            data,
-            ood=list(wanted.ood) or None,
-            corruptions=wanted.corruptions,
-            samples=wanted.samples,
-            likelihood=run.likelihood,
-            seed=wanted.seed,
-            resamples=wanted.resamples,
-            batch_size=wanted.batch_size,
-            progress=wanted.progress,
-        )
-    found = replace(found, target=target_of(run))
-    if run.guarantee is not None and data.test is not None:
-        weighted = found.classes is not None and bool(found.classes.weights)
-        promise = None if found.promise is None else found.promise.advised(run.guarantee.level, weighted)
-        measured = run.guarantee.measured(run.network, run.likelihood, data, data.test)
-        found = replace(found, guarantee=measured, promise=promise)
+    found = run.evaluate(
+        data,
+        ood=list(wanted.ood) or None,
+        corruptions=wanted.corruptions,
+        samples=wanted.samples,
+        seed=wanted.seed,
+        resamples=wanted.resamples,
+        batch_size=wanted.batch_size,
+        progress=wanted.progress,
+    )
     if wanted.timed:
         found = replace(found, time=_time(run, data, wanted))
-    found.save(run.folder.file(EVALUATION))
+    if wanted.test is None:
+        found.save(run.folder.file(EVALUATION))
     return found
 
 
@@ -123,7 +116,7 @@ def _plain_entry(run: Run, wanted: Wanted) -> Entry:
     assert run.evaluation is not None
     stage = open_run(place, net=build_net(run.recipe.net, run.in_shape, run.out_features))
     if stage.evaluation is None or not _as_much(stage.evaluation, run.evaluation):
-        _evaluate_alike(replace(stage, recipe=run.recipe), run.evaluation, wanted)
+        _evaluate_alike(replace(stage, recipe=run.recipe, rows=run.rows), run.evaluation, wanted)
     name = os.path.basename(os.path.realpath(run.folder))
     return replace(read_entry(place, f"plain network of {name}"), training={}, part_of=name)
 
@@ -147,14 +140,6 @@ def _evaluate_alike(run: Run, other: Evaluation, wanted: Wanted) -> None:
             raise
         say(f"note: the plain network is shown without out-of-distribution inputs: {described(error)}")
         evaluate_run(run, alike)
-
-
-def target_of(run: Run) -> str | None:
-    """What the real targets of a run are called, where they have names; older runs have that of their recipe."""
-    if run.task != "regression":
-        return None
-    named = None if run.recipe is None else run.recipe.data.get("target")
-    return ", ".join(run.targets) or (named if isinstance(named, str) else None)
 
 
 def run_data(run: Run, moved: str | None = None) -> Data:

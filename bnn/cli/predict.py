@@ -71,6 +71,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predicts new inputs with a finished run: a table of answers, each with its uncertainty taken apart."""
+    from bnn.cli.training.run_summary import HEAVY
     from bnn.train.runs.opening import open_run
 
     file = None if out is None else checked_file(out, inputs)
@@ -92,6 +93,9 @@ def predict(
         say(answers.rule.stated)
     if not quiet and answers.stated is not None:
         say(answers.stated)
+    df = answers.about.get("df")
+    if not quiet and df is not None and df < HEAVY:
+        say(_noise(df))
     if file is not None:
         write_table(file, answers)
     if as_json:
@@ -157,6 +161,14 @@ def blocks(columns: list[str], left: int) -> list[tuple[str, dict[str, str]]]:
         (target, first | {name.removesuffix(f"_{target}"): name for name in part})
         for target, part in zip(targets, parts, strict=True)
     ]
+
+
+def _noise(df: float) -> str:
+    """What sds alone do not say, where the noise has clearly heavier tails than a Gaussian's."""
+    return (
+        f"noise: heavier tails than a Gaussian's, as Student's t with {df:.3g} degrees of freedom; low and high allow "
+        "for them, a likelihood made of mean and sds alone would not"
+    )
 
 
 def _summary(answers: Answers, file: str | None) -> str:

@@ -73,9 +73,8 @@ def _of_reals(score: RealScore, predicted: Reals, targets: Any, scale: str) -> G
             raise ValueError(f"scale='log' takes targets above 0; {(y[known] <= 0).sum()} of {known.sum()} are not")
         y = np.log(y)
     found = score.of(predicted, y)
-    return Guarantee(
-        score, tuple(_sorted(s[k]) for s, k in zip(found.T, known.T, strict=True)), predicted.shape, scale=scale
-    )
+    scores = tuple(_sorted(s[k]) for s, k in zip(found.T, known.T, strict=True))
+    return Guarantee(score, scores, predicted.shape, scale=scale, inputs=len(y))
 
 
 def _of_classes(
@@ -84,7 +83,7 @@ def _of_classes(
     y = class_labels(targets, probs.shape)
     found = score.of(probs, score.uniforms(len(probs), generator))[np.arange(len(y)), y]
     groups = [found[y == c] for c in range(probs.shape[1])] if by_class else [found]
-    return Guarantee(score, tuple(map(_sorted, groups)), probs.shape[1:], by_class)
+    return Guarantee(score, tuple(map(_sorted, groups)), probs.shape[1:], by_class, inputs=len(y))
 
 
 def _sorted(scores: Floats) -> tuple[float, ...]:

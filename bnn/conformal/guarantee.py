@@ -41,6 +41,8 @@ class Guarantee:
         shape: of the targets of one row; of classes (C,).
         by_class: whether the guarantee holds within every class.
         scale: "log" where predictions are of the logarithm of the target.
+        inputs: how many calibration rows there were, in some of which some targets may be missing; None: of older
+            versions, as many as the most that any target has, or of classes all.
     """
 
     score: RealScore | ClassScore
@@ -48,6 +50,7 @@ class Guarantee:
     shape: tuple[int, ...]
     by_class: bool = False
     scale: str = "linear"
+    inputs: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
@@ -139,8 +142,7 @@ class Guarantee:
         Args:
             level: the probability.
             names: of several targets, or of the classes where made `by_class`.
-            inputs: how many were set aside, where some targets are missing in some; None: as many as the most that any
-                target has, or of classes all.
+            inputs: how many were set aside, where some targets are missing in some; None: as many as `calibrate` got.
         """
         thresholds(self.scores, level, self._called(names))  # or says how many rows it takes
         behind, alike, total = self._behind(names, inputs)
@@ -163,8 +165,11 @@ class Guarantee:
     def _behind(self, names: Sequence[str], inputs: int | None) -> tuple[str, bool, int]:
         """Which inputs stand behind it, in words; whether as many stand behind each target; and how many they are."""
         each = self.rows_of_each(names)
-        total = inputs or (sum(each.values()) if self.by_class else max(map(len, self.scores)))
+        known = sum(each.values()) if self.by_class else max(map(len, self.scores))
+        total = inputs or self.inputs or known
         text, alike = f"{total:,} inputs set aside", set(each.values()) <= {total}
+        if not each and known < total:
+            return f"{text} ({known:,} with a target)", False, total
         if not alike:
             few = len(each) <= MOST_NAMED
             shown = each.items() if few else sorted(each.items(), key=lambda one: one[1])[:MOST_NAMED]
@@ -185,17 +190,28 @@ class Guarantee:
             "by_class": self.by_class,
             "scale": self.scale,
             "scores": [list(group) for group in self.scores],
+            "inputs": self.inputs,
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Guarantee:
         """What `to_dict` gave; ValueError or TypeError for anything else."""
-        kinds = {"method": str, "options": dict, "shape": list, "by_class": bool, "scale": str, "scores": list}
-        found = stored_fields(stored, "guarantee", **kinds)
+        kinds: dict[str, Any] = {
+            "method": str,
+            "options": dict,
+            "shape": list,
+            "by_class": bool,
+            "scale": str,
+            "scores": list,
+        }
+        kinds["inputs"] = (int, type(None))
+        all_of = {"inputs": None, **stored} if isinstance(stored, Mapping) else stored
+        found = stored_fields(all_of, "guarantee", **kinds)
         scores = tuple(tuple(stored_number(s, "a score of a guarantee") for s in group) for group in found["scores"])
         score = METHODS[known_method(found["method"])].parse(found["method"], found["options"])
         shape = tuple(whole("a size in the shape of a guarantee", size) for size in found["shape"])
-        return cls(score, scores, shape, found["by_class"], found["scale"])
+        inputs = None if found["inputs"] is None else whole("inputs", found["inputs"])
+        return cls(score, scores, shape, found["by_class"], found["scale"], inputs)
 
 
 def _spread(rows: int, level: float) -> float:

@@ -61,9 +61,10 @@ def _too_few(level: float, needed: int, few: Sequence[tuple[int, str]]) -> str:
     least = min(rows for rows, _ in few)
     lower = f", or ask for a level of at most {math.floor(1000 * least / (least + 1)) / 1000:g}" if least else ""
     each = " of each" if few[0][1] else ""
+    rows, there = f"row{'s' if needed > 1 else ''}", "is" if [rows for rows, _ in few] == [1] else "are"
     return (
-        f"a guarantee at level {level:g} takes {needed} calibration rows{each}, and there are {found}{more}: set more "
-        f"aside{lower}"
+        f"a guarantee at level {level:g} takes {needed} calibration {rows}{each}, and there {there} {found}{more}: set "
+        f"more aside{lower}"
     )
 
 

@@ -15,6 +15,8 @@ from bnn._common.seeds import derived
 from bnn._common.text import listed
 
 GUARANTEE, LEAST = 0.1, 50  # the share that is set aside for a guarantee, and how many inputs at least
+EXAMPLE = 20  # of a number to give instead
+FEWEST = {0.9: 9, 0.95: 19}  # inputs that a guarantee at such a level takes
 ASIDE = 20  # what a derived seed is for
 
 
@@ -115,11 +117,23 @@ def inputs_aside(value: Any, count: int, name: str = "the data") -> int:
         more = "give a share of at most 0.5" if not whole and value > 0.5 else f"it takes {2 * aside} inputs"
         raise ArgumentError(
             f"{name}: a guarantee would set {aside} of {count} inputs aside, more than half, and too little would be "
-            f"left to learn from: {more}, or give their number yourself, as guarantee=20 (9 are the fewest for a level "
-            "of 0.9, 19 for 0.95)",
+            f"left to learn from: {more}, or {_fewer(count // 2)}",
             "guarantee",
         )
     return int(aside)
+
+
+def _fewer(most: int) -> str:
+    """What to do instead, where `most` inputs can be set aside at most.
+
+    >>> _fewer(12), _fewer(8)
+    ('give their number yourself, as guarantee=12 (9 are the fewest for a level of 0.9)', 'leave the guarantee out')
+    """
+    if most < FEWEST[0.9]:
+        return "leave the guarantee out"
+    more = f", {FEWEST[0.95]} for 0.95" if most >= FEWEST[0.95] else ""
+    fewest = f"{FEWEST[0.9]} are the fewest for a level of 0.9{more}"
+    return f"give their number yourself, as guarantee={min(EXAMPLE, most)} ({fewest})"
 
 
 def _every(order: Tensor, count: int) -> Tensor:

@@ -21,7 +21,7 @@ from bnn.data.batches import Batches, InMemory, training_batches
 from bnn.data.dataset import Data, Part
 from bnn.likelihoods.registry import class_of
 from bnn.teacher import teacher_of
-from bnn.train.aside import guarantee_of, set_aside
+from bnn.train.aside import guarantee_of, remember_rows_, set_aside
 from bnn.train.class_weights import weighted
 from bnn.train.devices import Interrupts, fabric_of, our_checkpoints, same_everywhere_
 from bnn.train.history import History
@@ -145,7 +145,7 @@ def fit(
     [1.0, 1.0]
     """
     check_network(net)
-    data, aside = set_aside(data, guarantee, seed)
+    given, (data, aside) = data, set_aside(data, guarantee, seed, net)
     plan = _schedule(schedule, options)
     sampling_of(net, plan.sampling)  # before anything is made
     if isinstance(data, DataLoader) and "batch_size" in options:
@@ -186,6 +186,7 @@ def fit(
     settings = Settings(folder, save_every, progress, tensorboard, units=units)
     warn_of_temperature(net, "it is trained now")
     forget_temperature_(net)
+    remember_rows_(net, given, guarantee, seed)
     with own_randomness(fabric.device), our_checkpoints(fabric), Interrupts() as interrupts:
         counts = taught is None or taught.weight < 1  # the targets
         settling = NoiseStage(elbo.likelihood, data if counts else None, held_out)

@@ -51,6 +51,31 @@ def test_intervals_say_how_many_rows_stand_behind_them(run: Path) -> None:
     assert (len(rows), inside) == (50, 46)  # ceil(51 * 0.9) of those that were set aside
 
 
+def test_where_some_are_left_unanswered_it_says_that_all_count(run: Path) -> None:
+    table, said = (
+        run.parent / "prices.csv",
+        "; it holds over all inputs, answered or not: among those that are answered",
+    )
+    for abstain in (("--coverage", 0.5), ("--abstain-above", 3)):
+        ended = command(run, table, "--guarantee", 0.9, *abstain, "--json")
+        assert ended.code == 0, ended.err
+        assert said in ended.err
+        assert said in ended.json["guarantee"]["statement"]
+    assert said not in command(run, table, "--guarantee", 0.9).err
+
+
+def test_labelled_rows_of_ones_own_measure_it(run: Path, tmp_path: Path) -> None:
+    """Coverage after is that of the intervals that `predict` gives for the same rows."""
+    table = prices(tmp_path, rows=100)
+    ended = command_of("evaluate", run, "--test", table, "--resamples", 30, "--no-time", "--quiet", "--json")
+    assert ended.code == 0, ended.err
+    after = next(iter(ended.json.values()))["guarantee"]["after"]
+    rows = command(run, table, "--guarantee", 0.9, "--json").json["rows"]
+    y = np.loadtxt(table, delimiter=",", skiprows=1)[:, 1]
+    inside = np.mean([row["low"] <= one <= row["high"] for row, one in zip(rows, y, strict=True)])
+    assert {one["level"]: one["covered"]["value"] for one in after}[0.9] == pytest.approx(inside)
+
+
 def test_too_few_rows_for_the_level(run: Path) -> None:
     ended = command(run, run.parent / "prices.csv", "--guarantee", 0.99)
     assert ended.code == 2
@@ -71,6 +96,10 @@ def test_too_little_data(tmp_path: Path) -> None:
     assert "a guarantee would set 50 of 99 inputs aside, more than half" in ended.err
     assert "give their number yourself, as --set data.guarantee=20 (9 are" in ended.err
     assert not (tmp_path / "run").exists()
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(table.read_text().splitlines()[:21]) + "\n")
+    ended = train("--data", few, "--target", "price", "--guarantee", "--out", tmp_path / "run", *QUICK)
+    assert "as --set data.guarantee=10 (9 are the fewest for a level of 0.9)" in ended.err
     own = ("--set", "data.guarantee=20", "--out", tmp_path / "run", *QUICK)
     ended = train("--data", table, "--target", "price", *own)
     assert ended.code == 0, ended.err

@@ -138,7 +138,10 @@ def test_data_that_are_gone_or_changed_set_no_threshold(tmp_path: Path) -> None:
     write_table(table, seed=5)
     changed = command(run, new, "--coverage", 0.9)
     assert changed.code == 2
-    assert "not at hand: the data have changed since the run was trained; give" in changed.err
+    assert (
+        "not at hand: the data have changed since the run was trained (the mean, sd or categories of 'height'); give"
+        in changed.err
+    )
     table.unlink()
     gone = command(run, new, "--coverage", 0.9)
     assert gone.code == 2

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,21 @@ def test_mean_interval_and_sds_in_own_units(run: Path, level: float) -> None:
         assert row["total"] ** 2 == pytest.approx(row["aleatoric"] ** 2 + row["epistemic"] ** 2, rel=1e-5)
         for end, share in (("low", (1 - level) / 2), ("high", (1 + level) / 2)):
             assert below(run, row[end], means[:, i], sds[:, i]) == pytest.approx(share, abs=1e-5)
+
+
+@pytest.mark.parametrize("df", [3.0, 20.0, math.inf])
+def test_tails_are_named_as_sds_do_not_tell_them(run: Path, tmp_path: Path, df: float) -> None:
+    other = shutil.copytree(run, tmp_path / "run")
+    stored = json.loads((other / "run.json").read_text())
+    stored["likelihood"]["learned"]["_tails"] = 1 / df
+    (other / "run.json").write_text(json.dumps(stored))
+    ended = command(other, run.parent / "rows.csv", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["df"] == (None if math.isinf(df) else pytest.approx(df, rel=1e-3))
+    line = (
+        "noise: heavier tails than a Gaussian's, as Student's t with 3 degrees of freedom; low and high allow for them"
+    )
+    assert (line in ended.err) == (df == 3)
 
 
 def test_the_default_level_and_the_surroundings(run: Path) -> None:

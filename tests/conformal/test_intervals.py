@@ -114,6 +114,21 @@ def test_json_and_back(options: dict[str, Any]) -> None:
         np.testing.assert_array_equal(again.intervals(NEW, level), guarantee.intervals(NEW, level))
 
 
+def test_the_statement_says_how_many_were_set_aside() -> None:
+    """All of them, whatever is missing: of several targets with how many there are of each, of one in all."""
+    y = Y.copy()
+    y[:6, 0], y[:2, 1] = np.nan, np.nan
+    several = calibrate(DRAWS, y)
+    assert (several.rows, several.inputs) == (54, 60)
+    said = "with 60 inputs set aside (rent 54, price 58), a new one"
+    assert several.statement(0.9, names=["rent", "price"]).startswith(said)
+    one = calibrate((MEANS[..., 0], SDS[..., 0]), y[:, 0])
+    assert one.statement(0.9).startswith("with 60 inputs set aside (54 with a target), a new one")
+    assert calibrate(DRAWS, Y).statement(0.9).startswith("with 60 inputs set aside, a new one")
+    older = {name: value for name, value in one.to_dict().items() if name != "inputs"}
+    assert Guarantee.from_dict(older).statement(0.9).startswith("with 54 inputs set aside, a new one")
+
+
 def test_too_few_rows_refuse() -> None:
     guarantee = calibrate((MEANS[..., 0], SDS[..., 0]), Y[:, 0])
     new = (NEW[0][..., 0], NEW[1][..., 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,13 @@ def test_too_few_rows_say_how_many_it_takes() -> None:
     ):
         thresholds([[0.0] * 3, [0.0] * 9, []], 0.9, ["class 0", "class 1", "class 2"])
     assert thresholds([[0.0] * 8], 0.888, [""]) == [0.0]
+    with pytest.raises(ValueError, match=r"takes 1 calibration row, and there are 0: set more aside$"):
+        thresholds([[]], 0.5, [""])
+    with pytest.raises(ValueError, match=r"takes 9 calibration rows, and there is 1: set more"):
+        thresholds([[0.0]], 0.9, [""])
 
 
-@pytest.mark.parametrize("level", [0, 1, 1.5, -0.1])
-def test_levels_are_between_0_and_1(level: float) -> None:
-    with pytest.raises(ValueError, match="level must be between 0 and 1"):
+@pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, "0.9", None])
+def test_levels_are_between_0_and_1(level: Any) -> None:
+    with pytest.raises(ValueError, match="level must be a number between 0 and 1, both excluded; got "):
         rank(10, level)

@@ -395,10 +395,15 @@ def test_what_the_errors_say_helps(tmp_path: pathlib.Path) -> None:
     assert csv(write(tmp_path, text), "y", categories=["day"], test=None, validation=None).in_shape == (13,)
 
 
-@pytest.mark.parametrize("target", [[], ("a", "a"), [1], None, 2])
+@pytest.mark.parametrize("target", [[], [1], None, 2])
 def test_a_target_is_a_name_or_several(tmp_path: pathlib.Path, target: Any) -> None:
     with pytest.raises(TypeError, match=r"target must be the name of one column, or of several in a list, got "):
         csv(write(tmp_path, NUMBERS), target)
+
+
+def test_a_target_is_named_once(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"target has 'a' more than once, got \['a', 'b', 'a'\]: name every column"):
+        csv(write(tmp_path, NUMBERS), ["a", "b", "a"])
 
 
 # What may be meant otherwise

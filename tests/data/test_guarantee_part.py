@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,15 @@ def test_how_many() -> None:
     assert inputs_aside(0.1, 100) == 50
     with pytest.raises(ValueError, match=r"would set 700 of 1000 inputs aside.*: give a share of at most 0.5, or give"):
         inputs_aside(0.7, 1000)  # more inputs would not help
+    for count, advice in (
+        (60, "as guarantee=20 (9 are the fewest for a level of 0.9, 19 for 0.95)"),
+        (30, "as guarantee=15 (9 are the fewest for a level of 0.9)"),
+        (16, "it takes 100 inputs, or leave the guarantee out"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(advice)):  # what it advises can be done
+            inputs_aside(0.1, count)
+        advised = re.search(r"guarantee=(\d+)", advice)
+        assert advised is None or inputs_aside(int(advised[1]), count) == int(advised[1])
     for wrong in (1.5, -0.1, -3, True, "0.1"):
         with pytest.raises(ValueError, match=r"guarantee must be a share of the inputs, as 0.1"):
             inputs_aside(wrong, 1000)

@@ -135,7 +135,7 @@ def test_wrong_input(metric, message: str) -> None:
 
 
 def test_wrong_levels_and_draws() -> None:
-    with pytest.raises(ValueError, match="level must be between 0 and 1, both excluded; got 95"):
+    with pytest.raises(ValueError, match="level must be a number between 0 and 1, both excluded; got 95"):
         interval([0.0], [1.0], 95)
     with pytest.raises(ValueError, match=r"targets for means of shape \(2, 3\) must have shape \(3,\); got \(2,\)"):
         mixture_nll(np.zeros((2, 3)), 1.0, np.zeros(2))

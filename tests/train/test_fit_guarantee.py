@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pathlib
+import warnings
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,64 @@ def test_progress_is_in_the_units_of_the_target(capsys: pytest.CaptureFixture[st
     assert data.target is not None
     nll = history.last["validation_nll"] + np.log(data.target.sd[0])
     assert f"validation NLL {nll:.3f}" in line
+
+
+def trained_before(net: nn.Module, **first: Any) -> nn.Module:
+    bnn.fit(net, reals(), **first, **QUICK)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "known"),
+    [
+        ({"guarantee": 60, "seed": 0}, {"guarantee": 60, "seed": 1}, None),
+        ({"guarantee": 60}, {"guarantee": 80}, 20),  # the first 60 of the same order
+        ({}, {"guarantee": 60}, 60),
+        ({"seed": 1}, {"guarantee": 60, "seed": 1}, 60),
+        ({"guarantee": 60, "seed": 0}, {"guarantee": 60}, 0),
+        ({"guarantee": 80}, {"guarantee": 60}, 0),
+        ({"guarantee": 60, "seed": 1}, {"seed": 2}, 0),  # none is promised
+    ],
+)
+def test_rows_that_it_was_trained_on_are_no_guarantee(
+    first: dict[str, Any], second: dict[str, Any], known: int | None
+) -> None:
+    """A warning says how many of the rows set aside now were trained on before, which the samples themselves tell."""
+    if known is None:
+        numbered = (torch.arange(300.0)[:, None], reals()[1])
+        chosen = [set(set_aside(numbered, 60, seed)[1].x[:, 0].tolist()) for seed in (0, 1)]
+        known = len(chosen[1] - chosen[0])
+        assert 30 < known < 60
+    net = trained_before(bayesian(), **first)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bnn.fit(net, reals(), **second, **QUICK)
+    said = [str(one.message) for one in caught if "guarantee will not hold" in str(one.message)]
+    assert len(said) == (known > 0)
+    assert not said or f"this network has been trained on {known} before" in said[0]
+
+
+@pytest.mark.parametrize("change", ["copied", "converted", "ensemble", "part of another"])
+def test_what_it_was_trained_on_is_remembered(change: str) -> None:
+    torch.manual_seed(0)
+    plain = trained_before(nn.Linear(2, 1))
+    assert list(plain.state_dict()) == ["weight", "bias"]
+    if change == "converted":
+        bnn.bayesianize_(plain, "ffg-u")
+    changed = {
+        "copied": lambda: copy.deepcopy(plain),
+        "converted": lambda: plain,
+        "ensemble": lambda: bnn.Ensemble([plain, copy.deepcopy(plain)]),
+        "part of another": lambda: nn.Sequential(nn.Identity(), plain),
+    }[change]()
+    with pytest.warns(UserWarning, match="has been trained on 60 before.*the same seed= and guarantee="):
+        bnn.fit(changed, reals(), guarantee=60, **QUICK)
+
+
+@pytest.mark.parametrize("change", ["other data", "fresh members"])
+def test_a_guarantee_on_other_rows_says_nothing(change: str) -> None:
+    """Neither other data of as many rows, nor copies that begin anew: warnings are errors."""
+    torch.manual_seed(0)
+    net = trained_before(nn.Linear(2, 1))
+    other = bnn.Ensemble(net, members=2) if change == "fresh members" else net
+    bnn.fit(other, reals() if change == "fresh members" else reals(seed=5), guarantee=60, **QUICK)

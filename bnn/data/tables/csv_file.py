@@ -136,9 +136,14 @@ def _file(path: Any) -> Path:
 def _targets(target: Any) -> tuple[str, ...]:
     several = isinstance(target, list | tuple)
     names = tuple(target) if several else (target,)
-    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+    if not names or not all(isinstance(name, str) for name in names):
         raise TypeError(
             f"target must be the name of one column, or of several in a list, got {target!r}; such as target='price'"
+        )
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"target has {listed(map(repr, twice))} more than once, got {list(names)}: name every column once"
         )
     return names
 

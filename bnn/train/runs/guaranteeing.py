@@ -32,6 +32,10 @@ WITHIN = (
     "within each"
 )
 
+ANSWERED = (
+    "it holds over all inputs, answered or not: among those that are answered alone it may hold less or more often"
+)
+
 
 @dataclass(frozen=True)
 class RunGuarantee:
@@ -126,13 +130,17 @@ class RunGuarantee:
         rows = zip(sets, order, strict=True)
         return [BETWEEN.join(classes[c] for c in ranked if inside[c]) for inside, ranked in rows]
 
-    def statement(self, level: float) -> str:
-        """What is guaranteed at this level, under which assumptions, in a sentence; of classes how to have more."""
+    def statement(self, level: float, abstaining: bool = False) -> str:
+        """What is guaranteed at this level, under which assumptions, in a sentence; of classes how to have more.
+
+        Args:
+            abstaining: whether some inputs are left unanswered: it is then said that they count, too.
+        """
         found = self.guarantee.statement(level, names=self._called, inputs=self.rows)
         marginal = isinstance(self.guarantee.score, ClassScore) and not self.guarantee.by_class
-        return f"{found}; {WITHIN}" if marginal else found
+        return "; ".join([found, *([WITHIN] if marginal else []), *([ANSWERED] if abstaining else [])])
 
-    def about(self, level: float) -> dict[str, Any]:
+    def about(self, level: float, abstaining: bool = False) -> dict[str, Any]:
         """As JSON beside predictions: level, method, how many inputs stand behind it, and what is guaranteed."""
         return {
             "level": level,
@@ -140,7 +148,7 @@ class RunGuarantee:
             "rows_of_each": self.rows_of_each,
             "method": self.guarantee.method,
             "by_class": self.guarantee.by_class,
-            "statement": self.statement(level),
+            "statement": self.statement(level, abstaining),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -144,6 +144,7 @@ def _decoded(stored: dict[str, Any]) -> tuple[dict[str, Any], Recipe | None]:
         "classes": tuple(stored["classes"]),
         "target": None if target is None else TargetScale.from_dict(target),
         "targets": tuple(stored.get("targets", ())),  # of old runs
+        "rows": stored.get("rows"),
         "preparation": None if stored["preparation"] is None else preparation(stored["preparation"]),
         "candidates": stored["candidates"],
         "likelihoods": stored.get("likelihoods"),  # older versions have none

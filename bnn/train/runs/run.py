@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -27,11 +28,16 @@ from bnn.train.recipe import Recipe
 from bnn.train.retry import Retry
 from bnn.train.runs.abstaining import Rule, Validation, above, covering, predictions
 from bnn.train.runs.answers import LEVEL, Answers, PredictOptions, class_answers, draws_of, real_answers
+from bnn.train.runs.evaluating import evaluation_of
 from bnn.train.runs.folder import EVALUATION, GUARANTEE, NET, PROMISE, RUN, VALIDATION, RunFolder, State
 from bnn.train.runs.guaranteeing import RunGuarantee, missing
+from bnn.train.runs.labelled import LabelledRows
 from bnn.train.runs.new_inputs import read_inputs
+from bnn.train.runs.same_data import other_meaning, other_rows, rows_by_part
 from bnn.train.settling import Comparison
 from bnn.train.step import Sampling
+
+OWN_ROWS = "`bayesianize evaluate RUN --test FILE` (run.evaluate(FILE) in Python)"
 
 
 @dataclass
@@ -53,6 +59,7 @@ class Run:
         folder: its files; None for a run in memory.
         guarantee: of its predictions, where inputs were set aside for it.
         targets: names of what is predicted, as in `bnn.data.Data`; empty where they have none, and in older runs.
+        rows: of its data, by part; None in older runs.
     """
 
     network: nn.Module
@@ -72,6 +79,7 @@ class Run:
     folder: RunFolder | None = None
     guarantee: RunGuarantee | None = None
     targets: tuple[str, ...] = ()
+    rows: dict[str, int] | None = None
 
     @classmethod
     def of(cls, network: nn.Module, data: Data, likelihood: Any, outputs: int, **more: Any) -> Run:
@@ -80,7 +88,8 @@ class Run:
         recipe: Recipe | None = more.get("recipe")
         by_class = recipe is not None and recipe.guarantee_by_class
         guarantee = RunGuarantee.of(network, likelihood, data, by_class)
-        return cls(network, likelihood, *about, guarantee=guarantee, targets=data.targets, **more)
+        more |= {"guarantee": guarantee, "targets": data.targets, "rows": rows_by_part(data)}
+        return cls(network, likelihood, *about, **more)
 
     @property
     def net(self) -> nn.Module:
@@ -173,6 +182,7 @@ class Run:
             "classes": list(self.classes),
             "target": None if self.target is None else self.target.to_dict(),
             "targets": list(self.targets),
+            "rows": self.rows,
             "preparation": None if self.preparation is None else self.preparation.to_dict(),
             "candidates": self.candidates,
             "likelihoods": self.likelihoods,
@@ -187,15 +197,26 @@ class Run:
         }
 
     def data(self, moved: str | None = None) -> Data:
-        """The data that it was trained on, read again as its recipe says.
+        """The data that it was trained on, read again as its recipe says; others are an error.
 
         Args:
             moved: where they are now; None: where they were.
 
         Raises:
             FileNotFoundError: they are not there.
-            ValueError: these are others.
+            ValueError: these are others: of other rows, or such that they would be prepared otherwise.
         """
+        data, differ = self._read_again(moved)
+        if differ:
+            raise ValueError(
+                f"these are not the data of {self._name}: what differs is {'; '.join(differ)}. Split again, they would "
+                "mix rows that were trained on with those of the test: give the data as they were, train again, or "
+                f"measure the run on labelled rows of their own: {OWN_ROWS}"
+            )
+        return data
+
+    def _read_again(self, moved: str | None = None) -> tuple[Data, list[str]]:
+        """The data where they are now, and in what they differ from those of training, in words."""
         if self.recipe is None:
             raise ValueError("a run of bnn.fit does not know where its data are")
         description = dict(self.recipe.data)
@@ -206,12 +227,59 @@ class Run:
                 f"this run is of the named set {name!r}: set BNN_DATA to its folder, and name no other place"
             )
         data: Data = build_data(description | ({} if moved is None else {kind: moved}))
-        if data.in_shape != self.in_shape or data.classes != self.classes:
-            raise ValueError(
-                f"these are not the data of {self._name}: it was trained on inputs {self.in_shape} and the classes "
-                f"{list(self.classes)}, these are {data.in_shape} and {list(data.classes)}"
-            )
-        return data
+        return data, other_rows(data, self.rows) + self._other_meaning(data)
+
+    def _other_meaning(self, data: Data) -> list[str]:
+        """What of the inputs and targets of these data is not as it was in training."""
+        return other_meaning(data, self.in_shape, self.classes, self.preparation, self.target)
+
+    # -- evaluations ---------------------------------------------------------------------------------------------------
+
+    def labelled(self, rows: Any) -> Data:
+        """Labelled rows of one's own as the test part of a `bnn.data.Data`, prepared as new inputs are.
+
+        Every row counts, and nothing is learned anew: missing values and categories that training never showed are
+        what they are in `predict`.
+
+        Args:
+            rows: of a table a CSV file, a list of dicts, a dict of columns or a DataFrame, with the target; of images a
+                folder with one folder per class; else an .npz file with x and y, or a pair (x, y).
+        """
+        of_recipe = {} if self.recipe is None else self.recipe.data
+        named = of_recipe.get("target", ())  # what older runs have
+        targets = self.targets or ((named,) if isinstance(named, str) else tuple(named))
+        task: Any = self.task
+        about = (task, self.in_shape, self.preparation, self.classes, self.target, targets)
+        return LabelledRows(*about, numbered="classes" in of_recipe).read(rows)
+
+    def evaluate(self, rows: Any = None, **options: Any) -> Evaluation:
+        """What it is worth: `bnn.evaluate` with its likelihood, and with its guarantee, where there is one.
+
+        Args:
+            rows: labelled rows of one's own, as for `labelled`, that it was not trained on; None: its own test part,
+                read again; or a `bnn.data.Data` that is prepared as its own, such as `run.data("moved.csv")`.
+            options: as for `bnn.evaluate`: ood, corruptions, samples, seed, resamples, batch_size, progress, ....
+        """
+        if rows is None:
+            data = self.data()
+        elif isinstance(rows, Data):
+            data = rows
+            if differ := self._other_meaning(data):
+                raise ValueError(
+                    f"these data are not prepared as those of {self._name}: what differs is {'; '.join(differ)}. Give "
+                    "the labelled file itself, which the run prepares: run.evaluate(FILE)"
+                )
+        else:
+            data = self.labelled(rows)
+        return evaluation_of(self.network, self.likelihood, data, self.guarantee, self.target_name, **options)
+
+    @property
+    def target_name(self) -> str | None:
+        """What its real targets are called, where they have names; older runs have that of their recipe."""
+        if self.task != "regression":
+            return None
+        named = None if self.recipe is None else self.recipe.data.get("target")
+        return ", ".join(self.targets) or (named if isinstance(named, str) else None)
 
     @property
     def _name(self) -> str:
@@ -276,7 +344,7 @@ class Run:
             answers = real_answers(given, outputs, LEVEL if level is None else level, rule, ends, self.targets)
         kept = self.promise if promised is None else None
         if promised is not None:
-            stated = f"guarantee: {promised.statement(options.promised)}"
+            stated = f"guarantee: {promised.statement(options.promised, rule is not None)}"
         else:
             stated = NOT_KNOWN if kept is None else kept.sentence
         about = self._about(options, outputs, rule, promised) | {"promise": None if kept is None else kept.to_dict()}
@@ -316,7 +384,11 @@ class Run:
         if found is not None:
             return found
         try:
-            data = self._same_data()
+            data, differ = self._read_again()
+            if data.validation is None:
+                raise ValueError("the run was trained without validation data")
+            if differ:
+                raise ValueError(f"the data have changed since the run was trained ({'; '.join(differ)})")
             if self.folder is None:
                 return Validation.of(self.network, self.likelihood, data, samples)
             warnings.warn(
@@ -331,15 +403,6 @@ class Run:
                 abstain_above=None,
             ) from error
 
-    def _same_data(self) -> Data:
-        """The data that it was trained on, if they have a validation part and are still the same."""
-        data = self.data()
-        if data.validation is None:
-            raise ValueError("the run was trained without validation data")
-        if data.target != self.target or _stored(data) != _stored(self):
-            raise ValueError("the data have changed since the run was trained")
-        return data
-
     def _about(
         self, options: PredictOptions, outputs: Outputs, rule: Rule | None, promised: RunGuarantee | None
     ) -> dict[str, Any]:
@@ -350,8 +413,9 @@ class Run:
             about["targets"] = list(self.targets)
         if self.task == "regression":
             about["level"] = next((one for one in (options.guarantee, options.level) if one is not None), LEVEL)
+            about["df"] = outputs.df if math.isfinite(outputs.df) else None
         if promised is not None:
-            about["guarantee"] = promised.about(options.promised)
+            about["guarantee"] = promised.about(options.promised, rule is not None)
         about["threshold"] = None if rule is None else rule.threshold
         return about if rule is None else about | {"by": rule.by, "validation": rule.validation}
 
@@ -359,7 +423,3 @@ class Run:
 def _ended(history: History | None) -> dict[str, Any] | None:
     """How training after pruning ended, as JSON."""
     return None if history is None else {"best": history.best, "stopped": history.stopped}
-
-
-def _stored(one: Any) -> Any:
-    return None if one.preparation is None else one.preparation.to_dict()
