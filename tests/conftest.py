@@ -4,11 +4,14 @@
 """
 
 import os
+import signal
 import sys
 
 import pytest
 import torch
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 if "BNN_DEVICE" in os.environ:
     torch.set_default_device(os.environ["BNN_DEVICE"])
