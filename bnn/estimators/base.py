@@ -207,7 +207,8 @@ class BayesianEstimator(_sklearn.BaseEstimator):  # type: ignore[misc, name-defi
         else:
             kind, history = self._trained_in_two(data, kinds, seed, device)
         if cross_fits(history.likelihood, data):
-            folds = cross_fit(history.likelihood, data, derived(seed, FOLD), self._for_folds(history, seed, device))
+            train_one, place = self._for_folds(history, seed, device), derived(seed, FOLD)
+            folds = cross_fit(history.likelihood, data, place, train_one, self.verbose)
             history.noise = folds.settle_(history.likelihood)
         if layers_with_sampling(self.network_):
             set_sampling_(self.network_, "weight")  # so that a draw is one function, whatever rows are asked together

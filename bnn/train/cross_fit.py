@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bnn import likelihoods
+from bnn._common.progress import progress_of
 from bnn.data.dataset import Data, Part
 from bnn.data.forms import batches_in_order
 from bnn.functional.linalg import inverse_softplus
@@ -38,6 +39,7 @@ MOST = 2_000  # training inputs; of more, residuals of the training data miss le
 LEAST = 20  # training inputs
 FOLDS = "folds"  # what `history.noise` calls these data
 NEARLY_0 = 1e-12
+TITLE = "settling"
 
 Trained = tuple[nn.Module, Any]  # a network, and its likelihood with the noise of its training
 
@@ -86,19 +88,28 @@ def cross_fits(likelihood: Any, data: Data) -> bool:
     return _known(own, data) < FEW
 
 
-def cross_fit(likelihood: Any, data: Data, seed: int, train: Callable[[Data, int], Trained]) -> Folds:
+def cross_fit(
+    likelihood: Any,
+    data: Data,
+    seed: int,
+    train: Callable[[Data, int], Trained],
+    progress: bool | None = False,
+) -> Folds:
     """Trains the networks of all folds.
 
     Args:
         data: whose training inputs are the folds; validation data serve all networks alike.
         train: (data without a fold, number of the fold) -> a plain network that was trained on them.
+        progress: a bar over the folds on terminals (None); True: elsewhere lines; False: nothing.
     """
     own = likelihoods.about(likelihood)
     relative = isinstance(own, RealNoise) and _known(own, data) >= SETTLES
-    parts = [
-        _held_out(*train(without(data, fold), i), data.train.subset(fold), seed, relative)
-        for i, fold in folds(data, seed)
-    ]
+    parts = []
+    with progress_of(progress, NUMBER, TITLE, "networks", transient=True) as advance:
+        for i, fold in folds(data, seed):
+            advance(f"noise, fold {i + 1}", 0)
+            parts.append(_held_out(*train(without(data, fold), i), data.train.subset(fold), seed, relative))
+            advance(f"noise, fold {i + 1}", 1)
     outputs, targets = torch.cat([one.outputs for one in parts], 1), torch.cat([one.targets for one in parts])
     if not relative:
         return Folds(outputs, targets)

@@ -77,7 +77,7 @@ class PlainStage:
     def of_folds(self, recipe: Recipe, data: Data, settings: dict[str, Any]) -> Folds:
         """Plain networks like that of the recipe, with the likelihood of this stage, on folds of the training data."""
         train = _for_folds(recipe, self.likelihood, self.outputs, settings)
-        return cross_fit(self.likelihood, data, derived(recipe.seed, FOLD), train)
+        return cross_fit(self.likelihood, data, derived(recipe.seed, FOLD), train, settings.get("progress"))
 
 
 def plain_stage(recipe: Recipe, data: Data, folder: RunFolder | None, settings: dict[str, Any]) -> PlainStage:

@@ -231,3 +231,10 @@ def test_an_estimator_of_few_rows_covers_new_ones() -> None:
     assert 0.82 < inside < 0.99
     own = np.sqrt(np.square(found.predict(x[:80]) - y[:80]).mean())
     assert found.likelihood_.sd().item() * found.y_scale_.sd[0] > 1.5 * own
+
+
+def test_the_folds_may_be_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, None, True):
+        cross_fit(Gaussian(), table(), 0, lambda part, fold: (Says(0.0), Gaussian()), progress)
+        err = capsys.readouterr().err
+        assert ("settling noise, fold 5: 4 of 5 networks done" in err) is (progress is True)
