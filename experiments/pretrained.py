@@ -3,6 +3,7 @@
 A row is a network, and what is added to it after training, as "point taught + laplace":
 
     original    the network itself
+    trained on  the network itself, trained as the converted ones are: the control for their further epochs
     paper       the paper's matrix of a kernel, from the weights alone (truncated SVD); FFG-U, trained
     ours        `bayesianize_(net, "ffg-u", budget=..., activations=...)`: split kernels, layer after layer; trained
     ours taught     the same with the original network as a teacher
@@ -50,6 +51,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "point taught": POINT,
     "point taught longer": POINT,
 }
+CONTROL = "trained on"
 LONGER = 5  # epochs
 
 
@@ -115,20 +117,21 @@ def fitted(
     base: str, plain: nn.Module, sets: Sets, settings: dict[str, Any], more_name: str = ""
 ) -> tuple[nn.Module, float]:
     """The network of a row, trained, and the seconds that took."""
-    fraction, seed = settings["fraction"], settings["seed"]
+    fraction, seed = settings.get("fraction", 1.0), settings["seed"]
     teaching = {"teacher": by_channels_(copy.deepcopy(plain)), **settings["teacher"]} if "taught" in base else {}
-    options = settings["training"] | ({"kl_weight": 0.0} if base.startswith("point") else {})
+    options = settings["training"] | ({"kl_weight": 0.0} if base.startswith(("point", CONTROL)) else {})
     epochs = LONGER if base.endswith("longer") else settings.get("epochs", {}).get(settings["net"], options["epochs"])
     options |= {"epochs": epochs}
     train = sets.data.train.subset(slice(0, settings.get("images", len(sets.data.train))))
     budget = round(fraction * bnn.parameter_count(plain)) - laplace_head(plain.linear)
 
     def train_(net: nn.Module, out: Any) -> None:
-        more = {} if base == "paper" else {"activations": train.inputs(slice(0, ACTIVATIONS))}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # how much a start loses is another table
-            method = dict(METHODS[base])
-            bnn.bayesianize_(net, method.pop("inference"), budget=budget, **method, **more)
+        if base != CONTROL:
+            more = {} if base == "paper" else {"activations": train.inputs(slice(0, ACTIVATIONS))}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # how much a start loses is another table
+                method = dict(METHODS[base])
+                bnn.bayesianize_(net, method.pop("inference"), budget=budget, **method, **more)
         data = replace(sets.data, train=train)
         by_channels_(net)
         bnn.fit(net, data, seed=seed, out=out, tensorboard=False, progress=False, **options, **teaching)
