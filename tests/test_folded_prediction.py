@@ -285,8 +285,8 @@ def test_ways_are_chosen_once_per_call(sampling: str, monkeypatch: pytest.Monkey
         asked.append(size)
         return cheapest(options, size, *rest)
 
-    def note(layer: Any, input: Tensor, draw: Draw) -> Way:
-        way = choose(layer, input, draw)
+    def note(layer: Any, *given: Any) -> Way:
+        way = choose(layer, *given)
         taken.setdefault(layer, []).append(way)
         return way
 

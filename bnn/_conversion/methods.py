@@ -268,7 +268,7 @@ for _method in (
         "inducing weights without any noise, and Laplace's posterior on the last layer",
         "a trained network in fewer parameters, in one to two plain passes",
         f"{SIDES} + M_out M_in",
-        multiplies=f"K N (d_in M_in + M_in M_out + M_out d_out) + {FACTORS}",
+        multiplies=f"K N M_in (d_in + d_out) + d_out M_out M_in + {FACTORS}",
         family="inducingdeterministic",
         options=PRIOR | {"max_sd_u": 0.0},
         size=M,

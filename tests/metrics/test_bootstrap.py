@@ -178,7 +178,7 @@ def test_wrong_arguments() -> None:
         bootstrap(np.mean, 3.0)
     with pytest.raises(ValueError, match="resamples must be an integer >= 1; got 0"):
         bootstrap(np.mean, [3.0], resamples=0)
-    with pytest.raises(ValueError, match="level must be between"):
+    with pytest.raises(ValueError, match="level must be a number between"):
         bootstrap(np.mean, [3.0], level=1.0)
 
 

@@ -160,5 +160,5 @@ def test_text_and_wrong_options() -> None:
         accuracy([["a", "b"]], [0])
     with pytest.raises(ValueError, match="bins must be an integer >= 1; got 0"):
         ece([[1.0, 0.0]], [0], bins=0)
-    with pytest.raises(ValueError, match="eps must be between 0 and 1"):
+    with pytest.raises(ValueError, match="eps must be a number between 0 and 1"):
         nll([[1.0, 0.0]], [0], eps=0.0)
